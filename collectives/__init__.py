@@ -1,0 +1,6 @@
+"""Collectives whose messages are compressed."""
+from .call import Record, shard
+from .communicator import Communicator, Request
+from .errors import MismatchError, NonFiniteError, PeerLostError
+from .schedule import schedules
+from . import plain, one_shot, direct, ring  # importing a module declares its schedule

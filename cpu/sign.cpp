@@ -1,0 +1,5 @@
+#include "thinwire/sign.h"
+
+#include "block_loop.h"
+
+TW_BLOCK_CODEC(sign, Sign)
