@@ -43,6 +43,7 @@ class Plan:
         self.nbytes = (n or 0) * view.dtype.itemsize
         self.wire_bytes = codec.kernels.bound(codec.params, n or 0, view.code)
         self.schedule = choose(self, size, schedule)
+        self.carry_out = getattr(self.schedule, collective)
         self.digest = _native.crc32c(f"{codec.spec} {op} {collective}".encode())
         signature = f"{collective} {n} {view.code} {codec.spec} {op} {schedule} {root} {nonfinite} {quality}"
         self.signature = int.from_bytes(hashlib.blake2b(signature.encode(), digest_size=8).digest(), "little")
@@ -108,6 +109,7 @@ class Task:
             self.error = error
             self.communicator._fail(error)
         self.finished = True
+        self.generator = self.call = None  # they hold the arrays
         return True
 
     def fail(self, error):
@@ -186,7 +188,7 @@ class Communicator:
         self.peers = [(self.rank + k) % self.size for k in range(1, self.size)]
         self._driver = Driver(self.transport)
         self._plans: dict = {}
-        self._agreeing = [None] * AGREEMENTS  # the task in each of the transport's slots
+        self._agreeing: list = [None] * AGREEMENTS  # the task in each of the transport's slots
         self._sequence = 0  # calls started
         self._agreed = 0  # of these, agreed
         self._turns = 0  # of these, to be carried out by MPI's own collectives
@@ -361,8 +363,8 @@ class Communicator:
             tuning.tasks.append(task)
         self._sequence += 1
         while self.transport.busy(sequence):
-            self._driver.wait(self._agreeing[sequence % len(self._agreeing)], stage=1)
-        self._agreeing[sequence % len(self._agreeing)] = task
+            self._driver.wait(self._agreeing[sequence % AGREEMENTS], stage=1)
+        self._agreeing[sequence % AGREEMENTS] = task
         if not task.step():
             self._driver.start(task)
         return task
@@ -399,12 +401,31 @@ class Communicator:
     def _run(self, task, call, v, target, payload, nonfinite, tuning, index):
         """Generator: agree, carry out, report."""
         started = perf_counter()
-        yield from self._agree(task, call, nonfinite)
+        plan, transport, objector = call.plan, self.transport, self.size
+        if nonfinite == "raise" and _native.any_nonfinite(call.x, 0, call.n, call.code):
+            objector = self.rank
+        if self.size > 1:
+            agreement = transport.agree(call.sequence, plan.signature + (call.seed + call.sequence * _SPREAD) * _SPREAD, objector)
+            while not agreement.done():
+                yield ()
+            objector = agreement.least_objector()
+        while self._agreed != call.sequence:  # what follows an agreement starts in the order of the calls, on all ranks
+            yield ()
+        self._agreed += 1
+        self._agreeing[call.sequence % AGREEMENTS] = None
+        task.stage, task.call = 1, call
+        if objector is None:
+            descriptions = yield from transport.describe(call.sequence, f"{plan.description}, seed {call.seed}, call {call.sequence}")
+            raise MismatchError(f"rank {self.rank}: ranks call different things: {_sides(descriptions)}")
+        if objector < self.size:
+            raise _Agreed(NonFiniteError(f"{plan.description}: the input of rank {objector} holds a non-finite value"))
+        if plan.schedule.ordered:
+            call.turn = self._turns
+            self._turns += 1
         if tuning is not None and index == tuning.trials:
-            tuning.settle((yield from self.transport.exchange(call.sequence, tuning.seconds, 2)))
-        plan = call.plan
+            tuning.settle((yield from transport.exchange(call.sequence, tuning.seconds, 2)))
         if payload is not None:
-            call.rows = yield from self.transport.exchange(call.sequence, payload, 2)
+            call.rows = yield from transport.exchange(call.sequence, payload, 2)
             try:
                 target = target(call.rows)
             except _Agreed:
@@ -418,34 +439,14 @@ class Communicator:
                 x = call.array(call.n, call.dtype)
                 x[:] = call.x
                 call.x = x
-        yield from getattr(plan.schedule, plan.collective)(call)
-        self.workspace.give_back(call.taken)
+        yield from plan.carry_out(call)
+        if call.taken:
+            self.workspace.give_back(call.taken)
         seconds = agreed - started, call.encode_seconds, call.decode_seconds, perf_counter() - started
         if tuning is not None and index < tuning.trials:
             tuning.report(index, seconds[-1])
         self.last = Record(plan.collective, plan.schedule.name, plan.codec_name, call.raw_bytes, call.wire_bytes, seconds, call.events)
         return target.finish()
-
-    def _agree(self, task, call, nonfinite):
-        """Generator: make sure that every rank makes this call, as its next."""
-        plan, culprit = call.plan, self.size
-        if nonfinite == "raise" and _native.any_nonfinite(call.x, 0, call.n, call.code):
-            culprit = self.rank
-        if self.size > 1:
-            digest = (plan.signature + call.seed * _SPREAD + call.sequence * _SPREAD * _SPREAD) & 0xFFFFFFFFFFFFFFFF
-            culprit = yield from self.transport.agree(call.sequence, digest, culprit)
-        while self._agreed != call.sequence:  # what follows an agreement starts in the order of the calls, on all ranks
-            yield ()
-        self._agreed += 1
-        task.stage, task.call = 1, call
-        if culprit is None:
-            descriptions = yield from self.transport.describe(call.sequence, f"{plan.description}, seed {call.seed}, call {call.sequence}")
-            raise MismatchError(f"rank {self.rank}: ranks call different things: {_sides(descriptions)}")
-        if culprit < self.size:
-            raise _Agreed(NonFiniteError(f"{plan.description}: the input of rank {culprit} holds a non-finite value"))
-        if plan.schedule.ordered:
-            call.turn = self._turns
-            self._turns += 1
 
     def _skip(self, call):
         """Generator: let the turn of a call that will not be carried out go by."""

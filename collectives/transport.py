@@ -107,7 +107,10 @@ class Incoming(Pending):
 
 
 class _Agreement:
-    """A MIN over three words, again and again: persistent where MPI has that (version 4), since it halves the latency."""
+    """A MIN over (digest, ~digest, objector), again and again: the least digest is the greatest iff all are equal.
+
+    Persistent where MPI has that (version 4), since it halves the latency.
+    """
 
     def __init__(self, comm):
         self.comm, self.active = comm, False
@@ -119,8 +122,8 @@ class _Agreement:
         except NotImplementedError:
             self.request, self.persistent = None, False
 
-    def start(self, digest, culprit):
-        self.sent[0], self.sent[1], self.sent[2] = digest, digest ^ _ALL, culprit
+    def start(self, digest, objector):
+        self.sent[0], self.sent[1], self.sent[2] = digest, digest ^ _ALL, objector
         if self.persistent:
             self.request.Start()
         else:
@@ -131,6 +134,11 @@ class _Agreement:
         if self.request.Test():
             self.active = False
         return not self.active
+
+    def least_objector(self):
+        """The least rank that objects, or size; None if the digests differ. The same answer on every rank."""
+        least, greatest, objector = self.received.tolist()
+        return objector if least ^ greatest == _ALL else None
 
     def free(self):
         if self.persistent:
@@ -173,22 +181,18 @@ class Transport:
         slot = self._slots[sequence % AGREEMENTS]
         return slot is not None and slot.active
 
-    def agree(self, sequence, digest, culprit):
-        """Generator: the least culprit if all ranks have the same digest, else None: the same answer on every rank.
+    def agree(self, sequence, digest, objector):
+        """Start to agree: an `_Agreement`. It is the same operation whatever is called, so it completes among ranks that disagree.
 
-        culprit: the rank that objects, or size. One MIN over (digest, ~digest, culprit): the least digest is the greatest iff all
-        are equal. It is the same operation whatever is called, so that it completes among ranks that call different things.
+        objector: this rank, or size if it does not object.
         """
         slot = self._slots[sequence % AGREEMENTS]
         if slot is None:
             slot = self._slots[sequence % AGREEMENTS] = _Agreement(self.comm)
-        slot.start(digest, culprit)
-        while not slot.done():
-            yield ()
+        slot.start(digest & _ALL, objector)
         if sequence & 63 == 0:
             self._drain()
-        least, greatest, culprit = slot.received.tolist()
-        return culprit if least ^ greatest == _ALL else None
+        return slot
 
     def exchange(self, sequence, mine, phase):
         """Generator: every rank's row, one array of equal length and type from each. By messages: unlike a collective of MPI's,
