@@ -32,21 +32,16 @@ template <class C> constexpr int kDtype = std::is_same_v<C, double> ? kF64 : kF3
 
 // Where rotations take values from, and give them to.
 template <class C> struct Load { const C* v; TW_HD C operator()(size_t j) const { return v[j]; } };
-template <class C> struct LoadTimes { const C* u; const uint16_t* there; TW_HD C operator()(size_t j) const { return u[j] * Hadamard::multiplier<C>(there[j]); } };
+template <class C> struct LoadTimes {
+  const C* u;
+  const uint16_t* there;
+  TW_HD C operator()(size_t j) const { return u[j] * Hadamard::multiplier<C>(there[j]); }
+};
 template <class C, class Out> struct PutTimes {
   const uint16_t* back;
   const Out& out;
   size_t at;
   TW_HD void operator()(size_t j, C v) const { out(at + j, v * Hadamard::multiplier<C>(back[j])); }
-};
-// What was lost stays for the next call, except where it is no number.
-template <class C> struct LostIfFinite {
-  const C* u;
-  C* residual;
-  TW_HD void operator()(size_t j, C v) const {
-    const C lost = u[j] - v;
-    residual[j] = float_of(select(finite(lost), bits_of(lost), bits_of(residual[j])));
-  }
 };
 // For a narrower type: a finite value that the codec's error took out of its range becomes its largest.
 template <class C> struct Saturate {
@@ -86,6 +81,7 @@ template <class C> struct Rotation {
       size = Hadamard::cut(m - at);
       Hadamard::rows<C>(size, LoadTimes<C>{u + at, s.there + at}, Set<C>{v + at});
       passes(v + at, size, outside + at * item, item);
+      if (!finite(v[at])) for (size_t j = at; j < at + size; ++j) v[j] = nan<C>();
     }
   }
   // out(j, value j) of the run that v[0..m) is the rotation of; v is overwritten.
@@ -117,7 +113,8 @@ TW_HD size_t encode_runs(const Params& p, const void* x, size_t n, int dtype, ui
     for (size_t at = done; at < end; at += block) {
       const size_t m = std::min(end - at, block);
       if (!direct) load(at, m);
-      rotation.forward(direct ? static_cast<const C*>(x) + at : s.input, m, s.values + (at - done), reinterpret_cast<uintptr_t>(x) + (at + m) * item, item);
+      const uintptr_t next = reinterpret_cast<uintptr_t>(x) + (at + m) * item;
+      rotation.forward(direct ? static_cast<const C*>(x) + at : s.input, m, s.values + (at - done), next, item);
     }
     const size_t bytes = inner.codec.encode(inner.params, s.values, end - done, kDtype<C>, wire, seed, first + done, nullptr);
     if (residual) {
@@ -125,7 +122,7 @@ TW_HD size_t encode_runs(const Params& p, const void* x, size_t n, int dtype, ui
       for (size_t at = done; at < end; at += block) {
         const size_t m = std::min(end - at, block);
         load(at, m);
-        rotation.backward(s.values + (at - done), m, LostIfFinite<C>{s.input, residual + at}, residual + at, sizeof(C));
+        rotation.backward(s.values + (at - done), m, Lost<C>{s.input, residual + at}, residual + at, sizeof(C));
       }
     }
     wire += bytes;

@@ -168,6 +168,6 @@ def test_specs_and_refusals(monkeypatch):
     monkeypatch.setattr(Raw, "granule", 0)
     with pytest.raises(ValueError, match="as a whole"):
         Hadamard(then=Raw())
-    monkeypatch.setattr(Raw, "granule", 3 << 14)
+    monkeypatch.setattr(Raw, "granule", 3 << 15)
     with pytest.raises(ValueError, match="fit 65536"):
         Hadamard(block=8192, then=Raw())

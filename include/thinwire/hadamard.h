@@ -10,8 +10,9 @@
 // distances from kRow on come first, then those below it, then the factor: both ways memory outside is met in order.
 //
 // Wire: that of the inner codec for the rotated values, as floats (doubles for double) whatever the array's type.
-// Finite values above the largest float / 2^floor(k/2) may overflow on the way; what the inner codec makes of an infinity, NaN in a
-// block codec, then spreads over the run, as it does from an infinity or a NaN in the input.
+// A cut whose y[0], to which every value contributes, is no finite number is NaN throughout, the one of nan(): so it is after an
+// infinity or a NaN in the input. Finite values above the largest float / 2^floor(k/2) may overflow elsewhere too; the inner codec
+// then sees infinities or NaN, and what it makes of them spreads over the cut on the way back.
 #pragma once
 #include "thinwire/numeric.h"
 

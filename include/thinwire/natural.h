@@ -7,7 +7,7 @@
 // c is the exponent field of v = |x| / scale as a float (which is < 1, and < 2 under the cap): adding to its bits a number below
 // 2^23 and cutting the mantissa off rounds v up or down, and a v below 2^-126, a denormal float, to 2^-126 or 0. The number is 2^22,
 // for nearest, ties up; or 16 random bits and a half, which rounds up with probability (v - lower) / (upper - lower).
-// A block that holds a non-finite value gets a NaN scale and decodes to NaN throughout.
+// A block that holds a non-finite value gets a NaN scale and codes of 0, and decodes to NaN throughout.
 #pragma once
 #include "thinwire/block.h"
 
@@ -21,7 +21,7 @@ struct Natural {
   static TW_HD size_t block(const Params& p) { return size_t(p.block); }
   static TW_HD size_t payload(const Params&, size_t m) { return m; }
 
-  // The division by the scale is a product with its reciprocal, a power of two itself. At most 127: a NaN, and 2^128 under the cap.
+  // The division by the scale is a product with its reciprocal, a power of two itself. Under the cap c could come out as 128.
   template <class C> static TW_HD uint8_t code(C x, C reciprocal, uint32_t carry) {
     const uint32_t c = (bits_of(float(float_of(magnitude_bits(x)) * reciprocal)) + carry) >> 23;
     return uint8_t((c < 127 ? c : 127) | uint32_t(bits_of(x) >> (8 * sizeof(C) - 1)) << 7);
@@ -35,10 +35,14 @@ struct Natural {
     using Bits = typename R::Bits;
     Bits top = 0;
     for (size_t j = 0; j < m; ++j) { const Bits a = magnitude_bits(u[j]); top = a > top ? a : top; }
+    if (top >= R::infinity) {
+      h.scale = nan<C>();
+      memset(payload, 0, m);
+      return;
+    }
     const Bits above = (top >> R::mantissa) + 1, exponent = above < 2 * R::bias ? above : Bits(2 * R::bias);
-    const bool poisoned = top >= R::infinity;
-    h.scale = poisoned ? nan<C>() : top ? float_of(Bits(exponent << R::mantissa)) : C(0);
-    const C reciprocal = poisoned || !top ? C(0) : C(1) / h.scale;
+    h.scale = top ? float_of(Bits(exponent << R::mantissa)) : C(0);
+    const C reciprocal = top ? C(1) / h.scale : C(0);
     if (p.stochastic) {
       uint16_t random[kMaxBlock + 1];
       noise.fill(random, m);

@@ -3,7 +3,7 @@
 // Code 1 is a set sign bit (so -0 is negative). The header is one mean for the whole block (signSGD with a scale, Bernstein et al.
 // 2018; 1-bit Adam, Tang et al. 2021), or two: of the values with a clear sign bit and of those with a set one (1-bit SGD, Seide
 // et al. 2014). Value = the mean of its sign; with one mean that of the negatives is its opposite.
-// A block that holds a non-finite value gets NaN means and decodes to NaN throughout.
+// A block that holds a non-finite value gets NaN means and codes of 0, and decodes to NaN throughout.
 #pragma once
 #include "thinwire/block.h"
 
@@ -38,8 +38,8 @@ struct Sign {
     double factor;
     TW_HD double operator()(size_t j) const {
       using Bits = typename Real<C>::Bits;
-      const Bits set = Bits(typename Real<C>::Signed(bits_of(u[j])) >> (8 * sizeof(C) - 1));
-      const Bits keep = signs == kBoth ? ~Bits(0) : signs == kMinus ? set : ~set;
+      const Bits minus = Bits(typename Real<C>::Signed(bits_of(u[j])) >> (8 * sizeof(C) - 1));
+      const Bits keep = signs == kBoth ? ~Bits(0) : signs == kMinus ? minus : ~minus;
       return double(float_of(Bits(magnitude_bits(u[j]) & keep))) * factor;
     }
   };
@@ -61,13 +61,15 @@ struct Sign {
     pack(1, codes, m, payload);
     if (p.means == 1) {
       h.positive = mean<C, kBoth>(u, m, m);
-      return;
+    } else {
+      uint16_t minus = 0;
+      for (size_t j = 0; j < m; ++j) minus = uint16_t(minus + codes[j]);
+      h.positive = mean<C, kPlus>(u, m, minus < m ? m - minus : 1);
+      h.negative = -mean<C, kMinus>(u, m, minus ? minus : 1);
     }
-    uint16_t set = 0;
-    for (size_t j = 0; j < m; ++j) set = uint16_t(set + codes[j]);
-    h.positive = mean<C, kPlus>(u, m, set < m ? m - set : 1);
-    h.negative = -mean<C, kMinus>(u, m, set ? set : 1);
-    if (!finite(h.positive) || !finite(h.negative)) h.positive = h.negative = nan<C>();
+    if (finite(h.positive) && finite(h.negative)) return;
+    h.positive = h.negative = nan<C>();
+    memset(payload, 0, Sign::payload(p, m));
   }
 
   template <class C, class Out> static TW_HD void decode(const Params& p, const Header<C>& h, const uint8_t* payload, size_t m, const Out& out) {

@@ -5,7 +5,7 @@
 // Payload: digits code + 1, five to a byte. P = ceil(m / 5) bytes; byte j is the sum over k < 5 of digit(j + k * P) * 3^k, so that
 // packing is the same operation on neighbouring bytes of P-long rows, as in pack.h. Digits past the last value are 0. Digit k of a
 // byte is floor(byte / 3^k) mod 3: bytes above 242, which no encoder writes, read as byte - 243.
-// A block that holds a non-finite value gets a NaN scale and decodes to NaN throughout.
+// A block that holds a non-finite value gets a NaN scale and a payload of zeros, and decodes to NaN throughout.
 #pragma once
 #include "thinwire/block.h"
 
@@ -66,11 +66,16 @@ struct Ternary {
     uint8_t digits[kMaxBlock + kSlack];
     Bits top = 0;
     for (size_t j = 0; j < m; ++j) { const Bits a = magnitude_bits(u[j]); top = a > top ? a : top; }
-    h.scale = top >= R::infinity ? nan<C>() : float_of(top);
+    if (top >= R::infinity) {
+      h.scale = nan<C>();
+      memset(payload, 0, Ternary::payload(p, m));
+      return;
+    }
+    h.scale = float_of(top);
     // Thresholds are multiples of scale / 2^16, which would be denormal, and rounded, below 2^-64: such a block is compared lifted.
-    // No value reaches the threshold 1 of a zero or poisoned block (NaN compares false).
-    const C lift = top == 0 || top >= R::infinity ? C(0) : top < bits_of(C(0x1p-64)) ? C(0x1p64) : C(1);
-    const C step = lift == 0 ? C(1) : h.scale * lift * C(0x1p-16);
+    // In a block of zeros no value reaches a threshold of 1.
+    const C lift = top < bits_of(C(0x1p-64)) ? C(0x1p64) : C(1);
+    const C step = top ? h.scale * lift * C(0x1p-16) : C(1);
     if (p.stochastic) {
       uint16_t random[kMaxBlock + 1];
       noise.fill(random, m);
