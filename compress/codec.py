@@ -315,6 +315,8 @@ def aliases() -> dict[str, Codec]:
 
 @functools.lru_cache(maxsize=1024)
 def _parse(spec: str) -> Codec:
+    if spec.count("|") > 8:
+        raise ValueError(f"{spec[:40]!r}...: more stages than any codec has")
     head, bar, rest = spec.partition("|")
     name, colon, text = head.strip().partition(":")
     target, params = _ALIASES.get(name, (name, {}))

@@ -27,8 +27,8 @@ class Hadamard(Codec, name="hadamard"):
     def __post_init__(self):
         super().__post_init__()
         inner = self.then
-        if isinstance(inner, Hadamard):
-            raise ValueError("hadamard: then must be another codec, rotating twice is rotating once")
+        if isinstance(inner, Hadamard) or inner.identity:
+            raise ValueError(f"hadamard: then must be a codec that rounds, not {inner.name}")
         assert len(inner.params) <= Stage.room, f"{inner.name} has {len(inner.params)} bytes of parameters, a stage has room for {Stage.room}"
         if not inner.granule:
             raise ValueError(f"hadamard: then must be a codec that works in pieces, {inner.name} codes an array as a whole")

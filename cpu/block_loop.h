@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "thinwire/block.h"
+#include "thinwire/cast.h"
 
 namespace thinwire {
 namespace {
@@ -25,11 +26,11 @@ template <class C> TW_HD void widen_block(const void* x, int dtype, size_t at, s
   }
   memcpy(values, static_cast<const C*>(x) + at, m * sizeof(C));
 }
-// y[at..at + m) = values, narrowed to y's type.
+// y[at..at + m) = values, narrowed to y's type. A finite value that a codec's error took past that type's largest becomes the largest.
 template <class C> TW_HD void store_block(const C* __restrict values, size_t m, void* y, int dtype, size_t at) {
   if constexpr (std::is_same_v<C, float>) {
-    if (dtype == kF16) { for (size_t j = 0; j < m; ++j) static_cast<half*>(y)[at + j] = to_half(values[j]); return; }
-    if (dtype == kBF16) { for (size_t j = 0; j < m; ++j) static_cast<bfloat*>(y)[at + j] = to_bfloat(values[j]); return; }
+    if (dtype == kF16) { for (size_t j = 0; j < m; ++j) static_cast<half*>(y)[at + j] = cast<half>(values[j], cast_limit<float, half>(true)); return; }
+    if (dtype == kBF16) { for (size_t j = 0; j < m; ++j) static_cast<bfloat*>(y)[at + j] = cast<bfloat>(values[j], cast_limit<float, bfloat>(true)); return; }
   }
   memcpy(static_cast<C*>(y) + at, values, m * sizeof(C));
 }

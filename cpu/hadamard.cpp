@@ -43,17 +43,6 @@ template <class C, class Out> struct PutTimes {
   size_t at;
   TW_HD void operator()(size_t j, C v) const { out(at + j, v * Hadamard::multiplier<C>(back[j])); }
 };
-// For a narrower type: a finite value that the codec's error took out of its range becomes its largest.
-template <class C> struct Saturate {
-  C* y;
-  typename Real<C>::Bits largest;
-  Saturate(C* to, int dtype) : y(to), largest(bits_of(C(dtype == kF16 ? 65504.f : to_float(bfloat{0x7f7f})))) {}
-  TW_HD void operator()(size_t j, C v) const {
-    const auto a = magnitude_bits(v);
-    y[j] = float_of(select(a > largest && a < Real<C>::infinity, largest, a) | (bits_of(v) ^ a));
-  }
-};
-
 // Rotates the runs of an array, in order: all but the last share their multipliers. `outside` is memory that the caller is about to
 // read or write at `item` bytes a value of the run; it's on its way while the distances from kRow on are worked out in cache.
 template <class C> struct Rotation {
@@ -147,7 +136,7 @@ template <class C> TW_HD int decode_runs(const Params& p, const uint8_t* wire, v
       else if (mode == kAccumulate) rotation.backward(v, m, Accumulate<C>{to + at, scale}, to + at, sizeof(C));
       else if (kItemSize[dtype] == sizeof(C)) rotation.backward(v, m, Set<C>{to + at}, to + at, sizeof(C));
       else {
-        rotation.backward(v, m, Saturate<C>{s.input, dtype}, static_cast<const uint8_t*>(y) + at * kItemSize[dtype], kItemSize[dtype]);
+        rotation.backward(v, m, Set<C>{s.input}, static_cast<const uint8_t*>(y) + at * kItemSize[dtype], kItemSize[dtype]);
         store_block(s.input, m, y, dtype, at);
       }
     }

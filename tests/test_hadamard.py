@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import thinwire as tw
-from thinwire import BlockInt, Hadamard, Natural, Raw
+from thinwire import Bf16, BlockInt, Hadamard, Natural, Raw
 from thinwire.compress.array import dtype_code
 
 SIZES = [0, 1, 2, 31, 32, 33, 255, 256, 257, 1023, 1025, 4095, 4096, 4097, 10007]
@@ -66,7 +66,8 @@ def rotated_back(y, block, key):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("block", [1024, 2048, 4096, 8192])
 @pytest.mark.parametrize("n", SIZES)
-def test_rotation(n, block, dtype):
+def test_rotation(n, block, dtype, monkeypatch):
+    monkeypatch.setattr(Raw, "identity", False)  # refused as pointless, but it shows the rotation itself
     x = np.random.default_rng(n).standard_normal(n).astype(dtype)
     codec = Hadamard(block=block, key=n, then=Raw())
     wire = codec.encode(x)
@@ -146,7 +147,7 @@ def test_residual(dtype):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-@pytest.mark.parametrize("then", [BlockInt(bits=4), Natural(), Raw()], ids=str)
+@pytest.mark.parametrize("then", [BlockInt(bits=4), Natural(), Bf16()], ids=str)
 def test_nonfinite_stays_in_its_run(bad, then):
     codec = Hadamard(block=1024, then=then)
     for n, at in ((5000, 3000), (5000, 4999), (1, 0)):
@@ -159,12 +160,15 @@ def test_nonfinite_stays_in_its_run(bad, then):
 def test_specs_and_refusals(monkeypatch):
     assert tw.codec("hadamard|int4") == Hadamard() == eval(repr(Hadamard()), vars(tw))
     assert tw.codec("hadamard:block=2048,key=7|natural") == Hadamard(block=2048, key=7, then=Natural())
-    with pytest.raises(ValueError, match="rotating twice"):
+    with pytest.raises(ValueError, match="rounds, not hadamard"):
         tw.codec("hadamard|hadamard|int4")
     with pytest.raises(ValueError, match="1024 to 8192"):
         Hadamard(block=512)
     with pytest.raises(TypeError, match="then must be a codec"):
         Hadamard(then=4)
+    with pytest.raises(ValueError, match="rounds"):
+        Hadamard(then=Raw())
+    monkeypatch.setattr(Raw, "identity", False)
     monkeypatch.setattr(Raw, "granule", 0)
     with pytest.raises(ValueError, match="as a whole"):
         Hadamard(then=Raw())

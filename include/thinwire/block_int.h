@@ -47,6 +47,12 @@ struct BlockInt {
       for (size_t j = 0; j < m; ++j) codes[j] = uint8_t(bits_of(at(j) + magic));
     }
   }
+  // A range that ends at the type's largest value may be left by a rounding error. (An infinity can have no other cause: a block that
+  // held one decodes to NaN.)
+  template <class C> static TW_HD C within_range(C v) {
+    const auto bits = bits_of(v);
+    return float_of(typename Real<C>::Bits(bits - ((bits & Real<C>::magnitude) == Real<C>::infinity)));
+  }
   template <class C> struct Extremes { C low, high; };
   template <class C> static TW_HD Extremes<C> extremes(const C* __restrict u, size_t m) {
     using Key = typename Real<C>::Signed;                 // integers in the order of the floats: their extremes vectorize
@@ -94,7 +100,7 @@ struct BlockInt {
     if (p.bits != 8) { unpack(unsigned(p.bits), payload, m, unpacked); codes = unpacked; }
     if (p.minmax) {
       const C half = C((1 << p.bits) - 1) * C(0.5);
-      for (size_t j = 0; j < m; ++j) out(j, h.middle + (C(int32_t(codes[j])) - half) * h.scale);
+      for (size_t j = 0; j < m; ++j) out(j, within_range(h.middle + (C(int32_t(codes[j])) - half) * h.scale));
     } else {
       const int32_t bias = 1 << (p.bits - 1);
       for (size_t j = 0; j < m; ++j) out(j, C(int32_t(codes[j]) - bias) * h.scale);
