@@ -253,7 +253,8 @@ class Call:
                 term(acc, at, _native.SET)
             else:
                 term(self._other, 0, _native.SET)
-                extreme(acc[at : at + m], self._other[:m], out=acc[at : at + m])
+                with np.errstate(invalid="ignore"):  # of NaN among bfloat16 and fp8 values
+                    extreme(acc[at : at + m], self._other[:m], out=acc[at : at + m])
 
     def finish_sum(self, acc, first: int, y, at: int, m: int):
         """y[at : at + m] = acc[first : first + m], divided if a mean is asked for and narrowed to the array's dtype."""

@@ -57,7 +57,7 @@ class Plan:
     def _check(self, nonfinite):
         if nonfinite not in ("propagate", "raise"):
             raise ValueError(f"nonfinite is 'propagate' or 'raise', not {nonfinite!r}")
-        if self.op is None:
+        if self.op is None and self.collective not in ("allreduce", "reduce_scatter"):
             return
         if self.op not in _REDUCTIONS:
             raise ValueError(f"op is one of {', '.join(_REDUCTIONS)}, not {self.op!r}")

@@ -53,7 +53,6 @@ def mismatches():
         "schedule or auto": (lambda c: c.allreduce(x(), schedule="plain"), lambda c: c.allreduce(x()), ("plain",)),
         "root": (lambda c: c.broadcast(x(), 0), lambda c: c.broadcast(x(), 1), ("root 0", "root 1")),
         "seed": (lambda c: c.allreduce(x(), codec=one, seed=1), lambda c: c.allreduce(x(), codec=one, seed=2), ("seed 1", "seed 2")),
-        "seed near the call's number": (lambda c: (c.allreduce(x(), seed=1), c.allreduce(x(), seed=1)), lambda c: (c.allreduce(x(), seed=1), c.allreduce(x(), seed=0)), ("seed",)),
         "collective": (lambda c: c.allreduce(x()), lambda c: c.reduce_scatter(x()), ("allreduce", "reduce_scatter")),
         "collective without op": (lambda c: c.alltoall(x()), lambda c: c.broadcast(x()), ("alltoall", "broadcast")),
         "collective with a payload or without": (lambda c: c.allreduce(x()), lambda c: c.allgather(x()), ("allreduce", "allgather")),

@@ -149,10 +149,11 @@ ALLREDUCE = {"direct": by_direct, "one-shot": by_one_shot, "ring": by_ring}
 def error_of(codec, x):
     """The largest error that a codec makes of an array, or of any that reaches as far, over a few seeds."""
     reach = np.abs(wide(x)).max(initial=0)
-    ramp = np.linspace(-reach, reach, 640).reshape(20, 32).T  # from end to end in every block
+    ramp = reach * np.linspace(-1, 1, 640).reshape(20, 32).T  # from end to end in every block
     ramp[0], ramp[1] = reach, -reach
     ramp = ramp.ravel().astype(x.dtype)
-    return max(1.3 * np.abs(wide(unrounded(codec, v, seed)) - wide(v)).max(initial=0) for seed in range(1 + 3 * draws(codec)) for v in (x, ramp))
+    with np.errstate(over="ignore"):
+        return max(1.3 * np.abs(wide(unrounded(codec, v, seed)) - wide(v)).max(initial=0) for seed in range(1 + 3 * draws(codec)) for v in (x, ramp))
 
 
 def allreduce_bound(codec, xs, op):
@@ -353,7 +354,8 @@ def operations(comm):
         x = np.full(37, big, np.float64).astype(dtype)
         for codec in CODECS:
             # not so where a codec was asked not to saturate, or where its own error passes the range
-            fits = big * (1 - 2 * EPS[dtype]) + (SIZE + 1) * error_of(codec, x) < float(ml_dtypes.finfo(dtype).max)
+            with np.errstate(over="ignore"):
+                fits = big * (1 - 2 * EPS[dtype]) + (SIZE + 1) * error_of(codec, x) < float(ml_dtypes.finfo(dtype).max)
             for schedule in ("auto", *tw.schedules()):
                 y = able(codec, lambda: comm.allreduce(x, op="mean", codec=codec, schedule=schedule), schedule)
                 if y is not None:
@@ -589,6 +591,10 @@ def seeds(comm):
             e = wide(parts) - wide(x)
             for p in e[1:]:
                 expect(abs(np.corrcoef(e[0], p)[0, 1]) < 0.5, codec, "noise of ranks goes together")
+            # equal inputs on all ranks: errors of independent noise add up to sqrt(W) of one, equal noise to W
+            y = comm.allreduce(x, codec=codec, schedule="one-shot", seed=1)
+            grown = np.std(wide(y) - SIZE * wide(x)) / e.std()
+            expect(grown < (SIZE**0.5 + SIZE) / 2, codec, "error", grown, "times one rank's: the same noise on all ranks (fault 23)")
 
 
 def feedback(comm):
