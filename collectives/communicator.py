@@ -14,7 +14,7 @@ from .auto import Tuning, candidates, quality_of
 from .call import Call, Cut, Record, mix, shard
 from .errors import MismatchError, NonFiniteError
 from .schedule import choose
-from .transport import AGREEMENTS, Driver, Pending, Transport
+from .transport import AGREEMENTS, DRIVER, Pending, Transport
 from .workspace import Workspace
 
 _PLANS = 512  # signatures remembered; a program that uses more of them at once re-plans, which costs some 50 us a call
@@ -44,6 +44,7 @@ class Plan:
         self.wire_bytes = codec.kernels.bound(codec.params, n or 0, view.code)
         self.schedule = choose(self, size, schedule)
         self.carry_out = getattr(self.schedule, collective)
+        self.at_once = self.schedule.ordered and collective == "allreduce" and op != "mean" and nonfinite == "propagate"
         self.digest = _native.crc32c(f"{codec.spec} {op} {collective}".encode())
         signature = f"{collective} {n} {view.code} {codec.spec} {op} {schedule} {root} {nonfinite} {quality}"
         self.signature = int.from_bytes(hashlib.blake2b(signature.encode(), digest_size=8).digest(), "little")
@@ -86,7 +87,8 @@ class Task:
     finished, result, error = False, None, None
     call, waiting = None, ()
     stage = 0  # 1 once the ranks have agreed
-    mark, waited, polled = 0, 0.0, float("inf")  # of a task that is polled: progress seen, seconds without any, time of the last poll
+    mark, waited, noted = 0, 0.0, False  # progress seen, seconds without any, whether the others were told of them
+    polled = None  # when it was last polled, if it is polled
 
     def __init__(self, communicator, description, sequence, generator):
         self.communicator, self.description, self.sequence = communicator, description, sequence
@@ -128,6 +130,16 @@ class Task:
         return self.result
 
 
+class _Done:
+    """A task that never was one: its result."""
+
+    __slots__ = ("result",)
+    finished, error = True, None
+
+    def __init__(self, result):
+        self.result = result
+
+
 class _Agreed(Exception):
     """Carries an error that all ranks raise alike."""
 
@@ -145,15 +157,15 @@ class Request:
         """Advance; True when the collective is finished, successfully or not (`wait` tells)."""
         task = self._task
         if not task.finished:
-            task.communicator._driver.poll()
+            DRIVER.poll()
             if not task.finished:
-                task.communicator._driver.check(task)
+                DRIVER.check(task)
         return task.finished
 
     def wait(self):
         """The result, as the blocking call would give it; may be called again. Raises what the blocking call would raise."""
         if not self._task.finished:
-            self._task.communicator._driver.wait(self._task)
+            DRIVER.wait(self._task)
         return self._task.outcome()
 
 
@@ -186,7 +198,6 @@ class Communicator:
         self.last = Record()
         self.workspace = Workspace()
         self.peers = [(self.rank + k) % self.size for k in range(1, self.size)]
-        self._driver = Driver(self.transport)
         self._plans: dict = {}
         self._agreeing: list = [None] * AGREEMENTS  # the task in each of the transport's slots
         self._sequence = 0  # calls started
@@ -349,24 +360,32 @@ class Communicator:
         """Check everything that this rank can check by itself, then make the task. Nothing has been sent when this raises."""
         self._usable()
         plan, tuning, index = self._plan(collective, n, v, codec, op, schedule, root, nonfinite)
+        sequence, seed = self._sequence, int(seed) & 0xFFFFFFFFFFFFFFFF
+        agreement = None
+        if blocking and plan.at_once and feedback is None and tuning is None and self._agreed == sequence and self.transport.turn == self._turns:
+            started = perf_counter()
+            self._sequence += 1
+            agreement = self._agreement(plan, seed, sequence, self.size)
+            if agreement is None or (agreement.soon() and agreement.least_objector() == self.size):
+                return self._at_once(plan, v, target, started)
         entry = None
         if feedback is not None:
             if key is None:
                 raise ValueError("feedback needs key=, the name of this array: residuals are kept by name")
             entry = (feedback.entry(key, v.shape, v.code), key)
-        sequence = self._sequence
-        call = Call(self, plan, sequence, v, int(seed) & 0xFFFFFFFFFFFFFFFF, entry, blocking)
+        call = Call(self, plan, sequence, v, seed, entry, blocking)
         call.rows = rows
         task = Task(self, plan.description, sequence, None)
-        task.generator = self._run(task, call, v, target, payload, nonfinite, tuning, index)
+        task.generator = self._run(task, call, v, target, payload, nonfinite, tuning, index, agreement)
         if tuning is not None:
             tuning.tasks.append(task)
-        self._sequence += 1
-        while self.transport.busy(sequence):
-            self._driver.wait(self._agreeing[sequence % AGREEMENTS], stage=1)
+        if agreement is None:
+            self._sequence += 1
+        while agreement is None and self.transport.busy(sequence):
+            DRIVER.wait(self._agreeing[sequence % AGREEMENTS], stage=1)
         self._agreeing[sequence % AGREEMENTS] = task
         if not task.step():
-            self._driver.start(task)
+            DRIVER.start(task)
         return task
 
     def _plan(self, collective, n, v, codec, op, schedule, root, nonfinite):
@@ -392,22 +411,41 @@ class Communicator:
         tuning.started += 1
         if tuning.chosen is None and index >= tuning.trials:
             for task in tuning.tasks:  # the trials at the settling call, the settling call at those after it
-                self._driver.wait(task)
+                DRIVER.wait(task)
                 task.outcome()
         if tuning.chosen is not None:
             return tuning.chosen, None, 0
         return tuning.plans[index % len(tuning.plans) if index < tuning.trials else 0], tuning, index
 
-    def _run(self, task, call, v, target, payload, nonfinite, tuning, index):
+    def _agreement(self, plan, seed, sequence, objector):
+        """Start to agree on a call; None where there is nobody to agree with."""
+        if self.size == 1:
+            return None
+        return self.transport.agree(sequence, plan.signature + (seed + sequence * _SPREAD) * _SPREAD, objector)
+
+    def _at_once(self, plan, v, target, started):
+        """A blocking call of MPI's own allreduce whose ranks have agreed at the first look: the task and the generator would cost a small
+        message more than its transfer."""
+        agreed = perf_counter()
+        out = target.flat
+        self._agreed += 1
+        self._turns += 1
+        self.transport.allreduce_now(v.flat, out, plan.op)
+        moved = 2 * out.nbytes * (self.size - 1) // self.size
+        self.last = Record(plan.collective, plan.schedule.name, plan.codec_name, moved, moved, (agreed - started, 0.0, 0.0, perf_counter() - started))
+        return _Done(target.finish())
+
+    def _run(self, task, call, v, target, payload, nonfinite, tuning, index, agreement):
         """Generator: agree, carry out, report."""
         started = perf_counter()
         plan, transport, objector = call.plan, self.transport, self.size
         if nonfinite == "raise" and _native.any_nonfinite(call.x, 0, call.n, call.code):
             objector = self.rank
-        if self.size > 1:
-            agreement = transport.agree(call.sequence, plan.signature + (call.seed + call.sequence * _SPREAD) * _SPREAD, objector)
-            while not agreement.done():
-                yield ()
+        agreement = agreement or self._agreement(plan, call.seed, call.sequence, objector)
+        if agreement is not None:
+            if not agreement.soon():
+                while not agreement.done():
+                    yield ()
             objector = agreement.least_objector()
         while self._agreed != call.sequence:  # what follows an agreement starts in the order of the calls, on all ranks
             yield ()
@@ -503,14 +541,14 @@ class Communicator:
         task = Task(self, description, self._sequence, generator)
         task.stage = 1  # nothing to agree on
         if not task.step():
-            self._driver.start(task)
+            DRIVER.start(task)
         return task
 
     # --- common ---
 
     def _finish(self, task):
         if not task.finished:
-            self._driver.wait(task)
+            DRIVER.wait(task)
         if task.error is not None:
             raise task.error
         return task.result
@@ -528,9 +566,9 @@ class Communicator:
 
     def _fail(self, error):
         self.transport.clean = False
-        for task in self._driver.active:  # they may wait for what will not come
+        for task in [t for t in DRIVER.active if t.communicator is self]:  # they may wait for what will not come
             task.finished, task.error = True, error
-        self._driver.active.clear()
+            DRIVER.active.remove(task)
         if self._failure is None:
             kept = isinstance(error, (MismatchError, WireError, RuntimeError, ValueError)) and not isinstance(error, UnicodeError)
             self._failure = error if kept else RuntimeError(f"this communicator failed in an earlier call: {error!r}")

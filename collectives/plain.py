@@ -24,8 +24,6 @@ class Plain(Schedule):
         x, out = call.x, call.out
         if call.op == "mean":
             x = np.multiply(x, x.dtype.type(call.plan.scale), out=out)
-        elif call.aliases:
-            x = out
         yield from call.transport.allreduce(call, x, out, "sum" if call.op == "mean" else call.op)
         if call.op == "mean":
             np.divide(out, out.dtype.type(call.plan.divisor), out=out)

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import atexit
 import os
+import struct
 import time
 import weakref
 
 import numpy as np
 
+from .. import _native
 from .errors import PeerLostError
 
 
@@ -30,13 +32,15 @@ def _load_mpi():
 
 MPI = _load_mpi()
 
-_SPINS = 10  # empty polls before the core is offered to others: with more ranks than cores, spinning starves the rank that works
+SPINS = 10  # empty polls before the core is offered to others: with more ranks than cores, spinning starves the rank that works
 _PATIENT = 0.1  # seconds that one pause between polls can count against the timeout: time spent computing is not time spent waiting
 AGREEMENTS = 16  # calls of one communicator that can be agreeing at once
 _NOTE = 1  # tag of presence notes; collectives use 2 ... , messages 2^15 ...
 _FIRST_TAG, _TAGS, _PHASES, _MESSAGE_TAG = 2, 4096, 4, 1 << 15
 _ALL = 0xFFFFFFFFFFFFFFFF
 _CHUNK = 1 << 30  # bytes a message: MPI before version 4 counts in 32 bits
+
+_WORDS = struct.Struct("=3Q")
 
 _LIVE: weakref.WeakSet = weakref.WeakSet()
 
@@ -114,7 +118,7 @@ class _Agreement:
 
     def __init__(self, comm):
         self.comm, self.active = comm, False
-        self.sent, self.received = np.empty(3, np.uint64), np.empty(3, np.uint64)
+        self.sent, self.received = bytearray(24), bytearray(24)
         self._buffers = [self.sent, MPI.UINT64_T], [self.received, MPI.UINT64_T], MPI.MIN
         try:
             self.request = comm.Allreduce_init(*self._buffers)
@@ -123,7 +127,7 @@ class _Agreement:
             self.request, self.persistent = None, False
 
     def start(self, digest, objector):
-        self.sent[0], self.sent[1], self.sent[2] = digest, digest ^ _ALL, objector
+        _WORDS.pack_into(self.sent, 0, digest, digest ^ _ALL, objector)
         if self.persistent:
             self.request.Start()
         else:
@@ -135,9 +139,16 @@ class _Agreement:
             self.active = False
         return not self.active
 
+    def soon(self) -> bool:
+        """Whether it is done after a few looks: the others are usually about to come."""
+        for _ in range(2 * SPINS):
+            if self.done():
+                return True
+        return False
+
     def least_objector(self):
         """The least rank that objects, or size; None if the digests differ. The same answer on every rank."""
-        least, greatest, objector = self.received.tolist()
+        least, greatest, objector = _WORDS.unpack(self.received)
         return objector if least ^ greatest == _ALL else None
 
     def free(self):
@@ -284,8 +295,21 @@ class Transport:
 
     def allreduce(self, call, x, out, op):
         """x may be out."""
+        return self._run(call, "Allreduce", *self._reduction(x, out, op))
+
+    def allreduce_now(self, x, out, op):
+        """The same, at once, where it is its turn."""
+        self.ordered.Allreduce(*self._reduction(x, out, op))
+        self.turn += 1
+
+    @staticmethod
+    def _reduction(x, out, op):
         kind = _MPI_TYPES[out.dtype]
-        return self._run(call, "Allreduce", MPI.IN_PLACE if x is out else [x, kind], [out, kind], _MPI_OPS[op])
+        if _native.overlap(x, out):
+            if _native.address(x) != _native.address(out):
+                out[:] = x
+            x = out
+        return MPI.IN_PLACE if x is out else [x, kind], [out, kind], _MPI_OPS[op]
 
     def reduce_scatter(self, call, x, out, counts, op):
         """counts: values."""
@@ -315,66 +339,59 @@ class Transport:
 
 
 class Driver:
-    """Runs schedules: generators that yield while they wait. One driver a communicator, any number of schedules at once."""
+    """Runs schedules: generators that yield while they wait. A process has one: whichever task it waits for, all of them advance, since
+    a peer may wait for another one first, of another communicator even."""
 
-    def __init__(self, transport: Transport):
-        self.transport = transport
+    def __init__(self):
         self.active: list = []
 
     def start(self, task):
         self.active.append(task)
 
     def poll(self):
-        """Advance every task as far as it goes now. True if one finished."""
-        finished = False
+        """Advance every task as far as it goes now."""
         for task in tuple(self.active):
-            if task.finished:
-                continue
-            if task.step():
-                finished = True
-                if task in self.active:
-                    self.active.remove(task)
-        return finished
+            if not task.finished and task.step() and task in self.active:
+                self.active.remove(task)
 
     def wait(self, task, stage=2):
         """Advance all tasks until this one has reached a stage: 1 it has agreed, 2 it is finished."""
-        spins, last = 0, time.monotonic()
-        waited = 0.0
-        mark = task.progress
-        noted = False
-        timeout = self.transport.timeout
-        while not task.finished and task.stage < stage:
+        spins, last = 0, None
+        while True:
             self.poll()
             if task.finished or task.stage >= stage:
                 return
             spins += 1
-            if spins <= _SPINS:
+            if spins <= SPINS:
                 continue
             os.sched_yield()
             now = time.monotonic()
-            if task.progress != mark:
-                mark, waited, spins, noted = task.progress, 0.0, 0, False
-            waited += min(now - last, _PATIENT)
+            if last is not None and self._waited(task, now - last):
+                spins = 0
             last = now
-            if not noted and waited > min(1.0, timeout / 4):
-                noted = True
-                self.transport.notify(task.sequence)
-            if waited > timeout:
-                task.fail(self._lost(task, waited))
-                return
 
     def check(self, task):
         """For a task that is polled, not waited for: has its time run out?"""
         now = time.monotonic()
-        if task.progress != task.mark:
-            task.mark, task.waited = task.progress, 0.0
-        else:
-            task.waited += max(min(now - task.polled, _PATIENT), 0.0)
+        if task.polled is not None:
+            self._waited(task, now - task.polled)
         task.polled = now
-        if task.waited > self.transport.timeout:
-            task.fail(self._lost(task, task.waited))
 
-    def _lost(self, task, waited):
-        ranks = task.missing()
-        who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else "some rank"
-        return PeerLostError(f"rank {self.transport.rank}: {task.description}: no answer from {who} for {waited:.1f} s")
+    def _waited(self, task, seconds) -> bool:
+        """Count time against a task's timeout; True if it has advanced meanwhile."""
+        transport = task.communicator.transport
+        if task.progress != task.mark:
+            task.mark, task.waited, task.noted = task.progress, 0.0, False
+            return True
+        task.waited += min(seconds, _PATIENT)
+        if not task.noted and task.waited > min(1.0, transport.timeout / 4):
+            task.noted = True
+            transport.notify(task.sequence)
+        if task.waited > transport.timeout:
+            ranks = task.missing()
+            who = f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}" if ranks else "some rank"
+            task.fail(PeerLostError(f"rank {transport.rank}: {task.description}: no answer from {who} for {task.waited:.1f} s"))
+        return False
+
+
+DRIVER = Driver()

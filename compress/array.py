@@ -20,7 +20,7 @@ import ml_dtypes
 import numpy as np
 from numpy import empty, ndarray
 
-from .. import _dlpack
+from .. import _dlpack, _native
 
 # One row a dtype: its code in a frame's header, numpy's dtype, DLPack's type code. Codes are part
 # of the wire format: rows may be added, never renumbered.
@@ -142,7 +142,7 @@ class Target:
 
     def aliases(self, view):
         """Whether writing `flat` changes the values of `view`: a call in place, or any overlap."""
-        return np.may_share_memory(self.flat, view.flat)    # exact, since both are contiguous
+        return _native.overlap(self.flat, view.flat)
 
     def finish(self):
         """The result, complete: the very `out` that was given, else an array of the view's kind."""

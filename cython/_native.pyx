@@ -128,6 +128,12 @@ def address(cnp.ndarray array):
     return <size_t>cnp.PyArray_DATA(array)
 
 
+def overlap(cnp.ndarray a, cnp.ndarray b):
+    """Whether two contiguous arrays share memory."""
+    cdef size_t p = <size_t>cnp.PyArray_DATA(a), q = <size_t>cnp.PyArray_DATA(b)
+    return p < q + <size_t>cnp.PyArray_NBYTES(b) and q < p + <size_t>cnp.PyArray_NBYTES(a)
+
+
 def crc32c(const uint8_t[::1] data):
     """CRC-32C of bytes."""
     return c_crc32c(&data[0] if data.shape[0] else NULL, data.shape[0])
