@@ -8,30 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..compress.codec import Real, aliases, codec as to_codec, codecs
+from ..compress.codec import aliases, codec as to_codec, codecs
 
 TRIALS = 4  # timed calls of each candidate, after one that is not timed
 CANDIDATES = 4  # beside the uncompressed call: those of the fewest bytes
 MARGIN = 0.95  # of the uncompressed call's time, which a codec must stay under to be chosen
-
-
-def quality_of(spec) -> float | None:
-    """The quality asked for by "auto" or "auto:quality=Q"; None for any other codec. ValueError for other parameters."""
-    if not isinstance(spec, str):
-        return None
-    name, colon, text = spec.strip().partition(":")
-    if name != "auto":
-        return None
-    if not colon:
-        return 0.0
-    kind = Real(0.0, 1.0)
-    try:
-        key, equals, value = text.partition("=")
-        if equals and key.strip() != "quality":
-            raise ValueError
-        return kind.check(float(value if equals else text))
-    except ValueError:
-        raise ValueError(f"auto: quality must be {kind}: the largest error allowed, as a part of the array's largest magnitude; not {text!r}") from None
 
 
 def candidates(quality, op, dtype, n):

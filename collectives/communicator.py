@@ -9,8 +9,8 @@ import numpy as np
 from .. import _native
 from ..compress import frame
 from ..compress.array import target as to_target, view as to_view
-from ..compress.codec import Codec, WireError, accumulator, codec as to_codec
-from .auto import Tuning, candidates, quality_of
+from ..compress.codec import Codec, WireError, accumulator, auto_quality, codec as to_codec
+from .auto import Tuning, candidates
 from .call import Call, Cut, Record, mix, shard
 from .errors import MismatchError, NonFiniteError
 from .schedule import choose
@@ -396,7 +396,7 @@ class Communicator:
         except TypeError:
             plan = None  # unhashable: the plan's checks say what is wrong
         if plan is None:
-            quality = quality_of(codec)
+            quality = auto_quality(codec)
             if quality is None:
                 plan = Plan(self.size, collective, n, v, to_codec(codec), op, schedule, root, nonfinite)
             else:  # counts that differ between ranks leave nothing that all of them could measure alike

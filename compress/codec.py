@@ -326,7 +326,7 @@ def _parse(spec: str) -> Codec:
     fields = {f.name: f.metadata["kind"] for f in dataclasses.fields(cls)}
     stages = [k for k, kind in fields.items() if isinstance(kind, Stage)]
     plain = [k for k in fields if k not in stages and k not in params]
-    params = dict(params)
+    params, given = dict(params), set()
     for place, item in enumerate(text.split(",") if colon else ()):
         key, equals, value = item.partition("=")
         if not equals:
@@ -336,6 +336,9 @@ def _parse(spec: str) -> Codec:
         key = key.strip()
         if key not in fields or key in stages:
             raise ValueError(f"{name} has no parameter {key!r}; it has {', '.join(k for k in fields if k not in stages) or 'none'}")
+        if key in given:
+            raise ValueError(f"{spec!r} gives {key} twice")
+        given.add(key)
         try:
             params[key] = fields[key].parse(value.strip())
         except ValueError:
@@ -357,3 +360,22 @@ def codec(spec) -> Codec:
     if not isinstance(spec, str):
         raise TypeError(f"a codec is a spec such as 'int4:block=64' or a Codec, not {type(spec).__name__}")
     return _parse(spec)
+
+
+def auto_quality(spec) -> float | None:
+    """The quality that "auto" or "auto:quality=Q" asks a communicator for; None for what names a codec. ValueError for other parameters."""
+    if not isinstance(spec, str):
+        return None
+    name, colon, text = spec.strip().partition(":")
+    if name != "auto":
+        return None
+    if not colon:
+        return 0.0
+    kind = Real(0.0, 1.0)
+    try:
+        key, equals, value = text.partition("=")
+        if equals and key.strip() != "quality":
+            raise ValueError
+        return kind.check(float(value if equals else text))
+    except ValueError:
+        raise ValueError(f"auto: quality must be {kind}: the largest error allowed, as a part of the array's largest magnitude; not {text!r}") from None

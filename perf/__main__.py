@@ -18,6 +18,7 @@ import traceback
 
 import thinwire as tw
 
+from ..compress.codec import auto_quality
 from . import codecs, collectives
 from .measure import DTYPES, Usage, parse_size
 from .table import describe
@@ -44,9 +45,10 @@ def every_codec():
 def _specs(text):
     specs = [spec.strip() for spec in text.split(";") if spec.strip()]
     for spec in specs:
-        if spec not in ("all", "auto"):
+        if spec != "all":
             try:
-                tw.codec(spec)
+                if auto_quality(spec) is None:
+                    tw.codec(spec)
             except (ValueError, TypeError) as error:
                 raise argparse.ArgumentTypeError(str(error)) from None
     return specs
@@ -123,7 +125,7 @@ def command(arguments=None) -> int:
     alone = options.collective == "codecs"
     asked = options.codec or (["all"] if alone else [name for name, codec in tw.codecs().items() if codec.identity])
     options.all_codecs = "all" in asked
-    if alone and "auto" in asked:
+    if alone and any(auto_quality(spec) is not None for spec in asked):
         options.parser.error("argument --codec: auto is chosen by a communicator; name a codec")
     options.codec = list(dict.fromkeys(spec for entry in asked for spec in (every_codec() if entry == "all" else [entry])))
     if not alone:

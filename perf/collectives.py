@@ -17,6 +17,7 @@ import numpy as np
 
 import thinwire as tw
 
+from ..compress.codec import auto_quality
 from .measure import DTYPES, Spread, Usage, interleaved, largest, progress, sizes, values
 from .table import Column, Table
 
@@ -212,7 +213,11 @@ class Case:
 
     def _loss(self, spec, x):
         """Largest error of encoding these values once, whole or cut into the shards that collectives make."""
-        if spec == "auto" or (codec := tw.codec(spec)).lossless:
+        quality = auto_quality(spec)
+        if quality is not None:
+            return quality * largest(x.astype(np.float64))
+        codec = tw.codec(spec)
+        if codec.lossless:
             return 0.0
         W, n = self.mpi.size, x.size
         cuts = [[], [n * r // W for r in range(1, W)], [*accumulate(uneven(n, W, self.mpi.rank)[0])][:-1]]
@@ -243,7 +248,7 @@ def run(options, parser) -> int:
         raise Usage(f"--root {options.root}: there are ranks 0 to {mpi.size - 1}")
     if options.schedule not in ("auto", *tw.schedules()):
         raise Usage(f"--schedule {options.schedule}: there are auto, {', '.join(tw.schedules())}")
-    if collective.messages and (options.feedback or options.schedule != "auto" or "auto" in options.codec):
+    if collective.messages and (options.feedback or options.schedule != "auto" or any(auto_quality(spec) is not None for spec in options.codec)):
         raise Usage(f"{name} is made of messages, which take a codec, but no feedback, no schedule and no codec auto")
     asked = sizes(options.minbytes, options.maxbytes, options.stepbytes, options.stepfactor)
     counts = [_count(size, collective, dtype, mpi.size) for size in asked]
