@@ -196,23 +196,30 @@ class Call:
         """Post the receives of a frame."""
         return self.transport.receive(self.take(cut.edges[-1]), cut, peer, self.transport.tag(self.sequence, phase))
 
-    def decode(self, source, part: int, y, at: int, mode: int = _native.SET, scale: float = 1.0):
+    def decode(self, source, part: int, y, at: int):
         """Decode a part of a frame, one that arrived or one of this rank's own, into y[at:]."""
         started = perf_counter()
-        cut, codec, buffer = source.cut, self.codec, source.buffer
-        if part == 0 and isinstance(source, Incoming):
+        begin, end = self._wire(source, part)
+        m = source.cut.span(part)[1]
+        if not self.codec.kernels.decode(self.codec.params, source.buffer, begin, end - begin, y, at, m, source.cut.code):
+            raise self._no_wire(m)
+        self.decode_seconds += perf_counter() - started
+        self.progress += 1
+
+    def _wire(self, source, part: int) -> tuple[int, int]:
+        """Where the wire of a part begins and ends in its frame's buffer, after what can be checked of the frame."""
+        cut, buffer, arrived = source.cut, source.buffer, isinstance(source, Incoming)
+        if part == 0 and arrived:
             self._check(source)
-        begin = max(cut.edges[part], frame.SIZE)
         end = cut.edges[part + 1] if cut.fixed else frame.SIZE + frame.unpack(buffer)[-1]
         if part == cut.parts - 1 and self.communicator.checksum:
             end -= 4
-            if isinstance(source, Incoming) and int.from_bytes(buffer[end : end + 4].tobytes(), "little") != _native.crc32c(buffer[frame.SIZE : end]):
+            if arrived and int.from_bytes(buffer[end : end + 4].tobytes(), "little") != _native.crc32c(buffer[frame.SIZE : end]):
                 raise WireError(f"rank {self.rank}, {self.plan.description}: the checksum of the frame from rank {source.peers[0]} does not match")
-        m = cut.span(part)[1]
-        if not codec.kernels.decode(codec.params, buffer, begin, end - begin, y, at, m, cut.code, mode, scale):
-            raise WireError(f"rank {self.rank}, {self.plan.description}: {end - begin} bytes from rank {source.peers[0]} are no {codec.name} wire of {m} values")
-        self.decode_seconds += perf_counter() - started
-        self.progress += 1
+        return max(cut.edges[part], frame.SIZE), end
+
+    def _no_wire(self, n):
+        return WireError(f"rank {self.rank}, {self.plan.description}: a peer's bytes are no {self.codec.name} wire of {n} values")
 
     def _check(self, incoming):
         cut = incoming.cut
@@ -229,32 +236,37 @@ class Call:
 
     def own(self, first: int, m: int):
         """A term of a sum: this rank's own values x[first : first + m], as they are."""
-        return lambda y, at, mode: _native.add_raw(self.x, first, y, at, m, self.code, mode, self.plan.scale if mode else 1.0)
+        size = self.dtype.itemsize
+        return _native.IDENTITY, b"", self.x.view(np.uint8), first * size, m * size, self.code, self.plan.scale
 
     def theirs(self, source, part: int, scale: float | None = None):
         """A term of a sum: a part of a frame."""
+        begin, end = self._wire(source, part)
         scale = self.plan.scale if scale is None else scale
-        return lambda y, at, mode: self.decode(source, part, y, at, mode, scale if mode else 1.0)
+        return self.codec.kernels, self.codec.params, source.buffer, begin, end - begin, source.cut.code, scale
 
     def sum_part(self, acc, at: int, m: int, terms):
         """acc[at : at + m] = the sum of the terms in their order, or their extreme."""
-        if self.op in ("sum", "mean"):
-            mode = _native.ACCUMULATE
-            for term in terms:
-                term(acc, at, mode)
-                mode = _native.ADD
-            return
+        started = perf_counter()
+        sound = _native.add_up(terms, acc, at, m) if self.op in ("sum", "mean") else self._extreme(acc, at, m, terms)
+        if not sound:
+            raise self._no_wire(m)
+        self.decode_seconds += perf_counter() - started
+        self.progress += 1
+
+    def _extreme(self, acc, at, m, terms):
         # Only exact values have extremes, so each term is decoded as it is. numpy's functions keep NaN.
         extreme = np.maximum if self.op == "max" else np.minimum
         if self._other is None or self._other.size < m:
             self._other = self.array(m, self.dtype)
-        for place, term in enumerate(terms):
-            if place == 0:
-                term(acc, at, _native.SET)
-            else:
-                term(self._other, 0, _native.SET)
+        sound = True
+        for place, (kernels, params, array, begin, size, code, _) in enumerate(terms):
+            y, first = (self._other, 0) if place else (acc, at)
+            sound &= kernels.decode(params, array, begin, size, y, first, m, code)
+            if place:
                 with np.errstate(invalid="ignore"):  # of NaN among bfloat16 and fp8 values
                     extreme(acc[at : at + m], self._other[:m], out=acc[at : at + m])
+        return sound
 
     def finish_sum(self, acc, first: int, y, at: int, m: int):
         """y[at : at + m] = acc[first : first + m], divided if a mean is asked for and narrowed to the array's dtype."""

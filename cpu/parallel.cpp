@@ -1,6 +1,7 @@
 #include "thinwire/parallel.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace thinwire {
 namespace {
@@ -14,6 +15,8 @@ size_t share(size_t granule, size_t n, int threads) {
   return ((n + pieces - 1) / pieces + granule - 1) / granule * granule;
 }
 size_t accumulator_size(int dtype) { return dtype <= kE5M2 && dtype != kF64 ? 4 : kItemSize[dtype]; }
+
+constexpr size_t kSumPiece = 32768;      // values of an accumulator that stay in a core's L2 beside the wires
 
 }  // namespace
 
@@ -40,6 +43,30 @@ int decode_parallel(const Codec& codec, const void* params, const uint8_t* wire,
   for (size_t at = 0; at < n; at += piece) {
     const size_t m = std::min(piece, n - at), begin = codec.bound(params, at, dtype);
     bad |= codec.decode(params, wire + begin, codec.bound(params, at + m, dtype) - begin, static_cast<uint8_t*>(y) + at * size, m, dtype, mode, scale);
+  }
+  return bad;
+}
+
+int sum_terms(const Term* terms, size_t count, void* y, size_t n, int threads) {
+  size_t piece = n;
+  for (size_t t = 0, common = 1; t < count; ++t) {
+    const Term& term = terms[t];
+    const size_t granule = term.codec->granule(term.params);
+    if (granule == 0 || term.bytes != term.codec->bound(term.params, n, term.dtype)) { piece = n; break; }
+    common = std::lcm(common, granule);
+    piece = (kSumPiece + common - 1) / common * common;
+  }
+  int bad = 0;
+#pragma omp parallel for num_threads(threads) schedule(static) reduction(| : bad) if (threads > 1 && piece < n)
+  for (size_t at = 0; at < n; at += piece) {
+    const size_t m = std::min(piece, n - at);
+    for (size_t t = 0; t < count; ++t) {
+      const Term& term = terms[t];
+      const size_t begin = at ? term.codec->bound(term.params, at, term.dtype) : 0;
+      const size_t end = m < n ? term.codec->bound(term.params, at + m, term.dtype) : term.bytes;
+      void* const to = static_cast<uint8_t*>(y) + at * accumulator_size(term.dtype);
+      bad |= term.codec->decode(term.params, term.wire + begin, end - begin, to, m, term.dtype, t ? kAdd : kAccumulate, term.scale);
+    }
   }
   return bad;
 }

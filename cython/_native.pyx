@@ -7,6 +7,7 @@ slice is made on the way. Everything is checked against the arrays' sizes here: 
 """
 from libc.stdint cimport uint8_t, uint64_t
 cimport numpy as cnp
+from libcpp.vector cimport vector
 from codec cimport *
 
 cnp.import_array()
@@ -86,24 +87,41 @@ cdef class Kernels:
         return bad == 0
 
 
+cdef Kernels _row(int number):
+    cdef Kernels k = Kernels.__new__(Kernels)
+    k.row, k.number = kCodecs[number], number
+    return k
+
+
+IDENTITY = _row(0)  # an array as it is: how uncoded values enter a sum
+
+
 def kernels():
     """Every row, by name, in the order of their numbers."""
-    cdef Kernels k
-    table = {}
-    for i in range(kCodecCount):
-        k = Kernels.__new__(Kernels)
-        k.row = kCodecs[i]
-        k.number = i
-        table[k.name] = k
-    return table
+    return {row.name: row for row in map(_row, range(kCodecCount))}
 
 
-def add_raw(cnp.ndarray x, size_t at, cnp.ndarray y, size_t start, size_t n, int dtype, int mode, double scale):
-    """The uncoded values x[at : at + n] into y[start:], in a mode of decode: an array's own term of a sum."""
-    cdef const char* source = _span(x, at, n, kItemSize[dtype], "x")
-    cdef char* target = _span(y, start, n, kItemSize[dtype] if mode == 0 else _accumulator_size(dtype), "y")
+def add_up(terms, cnp.ndarray y, size_t start, size_t n):
+    """y[start : start + n], an accumulator, = the sum of wires of n values each, in their order.
+
+    terms: (kernels, params, array, at, size, dtype, scale): the wire is bytes [at, at + size) of the array. False if one of them is no wire
+    of n values of its dtype.
+    """
+    cdef vector[Term] wires
+    cdef Term term
+    cdef Kernels kernels
+    cdef char* target = NULL
+    cdef int bad
+    for row, params, array, at, size, dtype, scale in terms:
+        kernels = row
+        term.codec, term.params = kernels.row, <const char*><bytes>params
+        term.wire = <const uint8_t*>_span(array, at, size, 1, "wire")
+        term.bytes, term.dtype, term.scale = size, dtype, scale
+        target = _span(y, start, n, _accumulator_size(term.dtype), "y")
+        wires.push_back(term)
     with nogil:
-        decode_parallel(kCodecs[0][0], NULL, <const uint8_t*>source, n * kItemSize[dtype], target, n, dtype, mode, scale, _threads)
+        bad = sum_terms(wires.data(), wires.size(), target, n, _threads)
+    return bad == 0
 
 
 def any_nonfinite(cnp.ndarray x, size_t start, size_t n, int dtype):

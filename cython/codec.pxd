@@ -19,6 +19,14 @@ cdef extern from "thinwire/parallel.h" namespace "thinwire" nogil:
                            void* residual, int threads) noexcept
     int decode_parallel(const Codec&, const void* params, const uint8_t* wire, size_t bytes, void* y, size_t n, int dtype, int mode, double scale,
                         int threads) noexcept
+    struct Term:
+        const Codec* codec
+        const void* params
+        const uint8_t* wire
+        size_t bytes
+        int dtype
+        double scale
+    int sum_terms(const Term* terms, size_t count, void* y, size_t n, int threads) noexcept
 
 cdef extern from "thinwire/array.h" namespace "thinwire" nogil:
     bint c_any_nonfinite "thinwire::any_nonfinite"(const void* x, size_t n, int dtype) noexcept

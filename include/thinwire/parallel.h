@@ -9,4 +9,17 @@ size_t encode_parallel(const Codec& codec, const void* params, const void* x, si
 int decode_parallel(const Codec& codec, const void* params, const uint8_t* wire, size_t bytes, void* y, size_t n, int dtype, int mode, double scale,
                     int threads);
 
+// One term of a sum: a wire of n values.
+struct Term {
+  const Codec* codec;
+  const void* params;
+  const uint8_t* wire;
+  size_t bytes;
+  int dtype;
+  double scale;
+};
+// y = the sum of the terms, in their order, y an accumulator of all their dtypes: as kAccumulate and kAdd would give it one term after another, but a piece of
+// y that stays in cache at a time. -1 if one of them is no wire of n values.
+int sum_terms(const Term* terms, size_t count, void* y, size_t n, int threads);
+
 }  // namespace thinwire
