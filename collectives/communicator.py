@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import hashlib
+from operator import index as index_of
 from time import perf_counter
 
 import numpy as np
@@ -10,6 +11,7 @@ from .. import _native
 from ..compress import frame
 from ..compress.array import target as to_target, view as to_view
 from ..compress.codec import Codec, WireError, accumulator, auto_quality, codec as to_codec
+from ..compress.feedback import ErrorFeedback
 from .auto import Tuning, candidates
 from .call import Call, Cut, Record, mix, shard
 from .errors import MismatchError, NonFiniteError
@@ -186,7 +188,9 @@ class Communicator:
     nonfinite  "propagate": a non-finite input is non-finite in the result; "raise": NonFiniteError on every rank
 
     Every call first makes sure that all ranks call the same: MismatchError if they do not, PeerLostError if some do not come. After
-    such an error, or one in the middle of a transfer, the communicator refuses further calls.
+    such an error, or one in the middle of a transfer, the communicator refuses further calls with the same message; a new one may be made.
+
+    A process makes its calls from one thread at a time.
     """
 
     def __init__(self, comm=None, *, timeout: float = 60.0, checksum: bool = False):
@@ -200,6 +204,7 @@ class Communicator:
         self.peers = [(self.rank + k) % self.size for k in range(1, self.size)]
         self._plans: dict = {}
         self._agreeing: list = [None] * AGREEMENTS  # the task in each of the transport's slots
+        self._calls = 0  # calls made, those included that raised before anything was sent: a rank that goes on after one is a call ahead
         self._sequence = 0  # calls started
         self._agreed = 0  # of these, agreed
         self._turns = 0  # of these, to be carried out by MPI's own collectives
@@ -216,9 +221,11 @@ class Communicator:
         self.close()
 
     def close(self):
-        """Free the duplicated communicator. All ranks call it; calls after it raise RuntimeError."""
+        """Finish what is under way, then free the duplicated communicator. All ranks call it; calls after it raise RuntimeError."""
         if not self._closed:
             self._closed = True
+            for task in [t for t in DRIVER.active if t.communicator is self]:
+                DRIVER.wait(task)
             self.transport.close()
 
     # --- the collectives ---
@@ -279,7 +286,7 @@ class Communicator:
         return Request(self._broadcast(False, x, root, codec, seed, schedule, feedback, key, nonfinite))
 
     def send(self, x, dest, tag=0, *, codec="raw", seed=0, nonfinite="propagate"):
-        """Send an array to a rank, which receives it with `recv`. The frame says what it is."""
+        """Send an array to a rank, which receives it with `recv`. The frame says what it is. Like MPI's, it may wait for the recv."""
         return self._finish(self._send(x, dest, tag, codec, seed, nonfinite))
 
     def isend(self, x, dest, tag=0, *, codec="raw", seed=0, nonfinite="propagate") -> Request:
@@ -297,15 +304,18 @@ class Communicator:
     # --- from arguments to tasks ---
 
     def _allreduce(self, blocking, x, codec, op, out, seed, schedule, feedback, key, nonfinite):
+        self._calls += 1
         v = to_view(x)
         return self._start(blocking, "allreduce", v, v.n, codec, op, schedule, None, nonfinite, seed, feedback, key, target=v.target(out))
 
     def _reduce_scatter(self, blocking, x, codec, op, out, seed, schedule, feedback, key, nonfinite):
+        self._calls += 1
         v = to_view(x)
         start, stop = shard(v.n, self.size, self.rank)
         return self._start(blocking, "reduce_scatter", v, v.n, codec, op, schedule, None, nonfinite, seed, feedback, key, target=v.target(out, n=stop - start))
 
     def _allgather(self, blocking, x, codec, out, seed, schedule, feedback, key, nonfinite):
+        self._calls += 1
         v = to_view(x)
         t = None if out is None else to_target(out, _size(out), v.dtype)
         payload = np.array([v.n, -1 if out is None else t.flat.size], np.int64)
@@ -320,6 +330,7 @@ class Communicator:
         return self._start(blocking, "allgather", v, None, codec, None, schedule, None, nonfinite, seed, feedback, key, payload=payload, target=target)
 
     def _alltoall(self, blocking, x, codec, out, seed, schedule, feedback, key, nonfinite):
+        self._calls += 1
         v = to_view(x)
         counts = [stop - start for start, stop in (shard(v.n, self.size, r) for r in range(self.size))]
         target = v.target(out, n=counts[self.rank] * self.size)
@@ -327,6 +338,7 @@ class Communicator:
         return self._start(blocking, "alltoall", v, v.n, codec, None, schedule, None, nonfinite, seed, feedback, key, target=target, rows=rows)
 
     def _alltoallv(self, blocking, x, send_counts, recv_counts, codec, out, seed, schedule, feedback, key, nonfinite):
+        self._calls += 1
         v, size = to_view(x), self.size
         sent = _counts("send_counts", send_counts, size)
         if sum(sent) != v.n:
@@ -352,6 +364,7 @@ class Communicator:
         return self._start(blocking, "alltoall", v, None, codec, None, schedule, None, nonfinite, seed, feedback, key, payload=payload, target=target)
 
     def _broadcast(self, blocking, x, root, codec, seed, schedule, feedback, key, nonfinite):
+        self._calls += 1
         v = to_view(x)
         root = self._rank("root", root)
         return self._start(blocking, "broadcast", v, v.n, codec, None, schedule, root, nonfinite, seed, feedback, key, target=v.target(x))
@@ -359,8 +372,13 @@ class Communicator:
     def _start(self, blocking, collective, v, n, codec, op, schedule, root, nonfinite, seed, feedback, key, *, target, payload=None, rows=None):
         """Check everything that this rank can check by itself, then make the task. Nothing has been sent when this raises."""
         self._usable()
+        entry = self._entry(collective, v, feedback, key)
+        try:
+            seed = index_of(seed) & 0xFFFFFFFFFFFFFFFF
+        except TypeError:
+            raise TypeError(f"seed must be a whole number, not {seed!r}") from None
         plan, tuning, index = self._plan(collective, n, v, codec, op, schedule, root, nonfinite)
-        sequence, seed = self._sequence, int(seed) & 0xFFFFFFFFFFFFFFFF
+        sequence = self._sequence
         agreement = None
         if blocking and plan.at_once and feedback is None and tuning is None and self._agreed == sequence and self.transport.turn == self._turns:
             started = perf_counter()
@@ -368,11 +386,6 @@ class Communicator:
             agreement = self._agreement(plan, seed, sequence, self.size)
             if agreement is None or (agreement.soon() and agreement.least_objector() == self.size):
                 return self._at_once(plan, v, target, started)
-        entry = None
-        if feedback is not None:
-            if key is None:
-                raise ValueError("feedback needs key=, the name of this array: residuals are kept by name")
-            entry = (feedback.entry(key, v.shape, v.code), key)
         call = Call(self, plan, sequence, v, seed, entry, blocking)
         call.rows = rows
         task = Task(self, plan.description, sequence, None)
@@ -387,6 +400,22 @@ class Communicator:
         if not task.step():
             DRIVER.start(task)
         return task
+
+    def _entry(self, collective, v, feedback, key):
+        """(entry, key) of the feedback for this array, its residuals of the sizes that this call needs; None without feedback."""
+        if feedback is None:
+            if key is not None:
+                raise ValueError("key= names an array in a feedback; pass feedback= too")
+            return None
+        if not isinstance(feedback, ErrorFeedback):
+            raise TypeError(f"feedback must be an ErrorFeedback, not {type(feedback).__name__}")
+        if key is None:
+            raise ValueError("feedback needs key=, the name of this array: residuals are kept by name")
+        entry = feedback.entry(key, v.shape, v.code)
+        if collective == "allreduce" and "owner" in entry.residuals:
+            start, stop = shard(v.n, self.size, self.rank)
+            entry.residual(key, "owner", stop - start)
+        return entry, key
 
     def _plan(self, collective, n, v, codec, op, schedule, root, nonfinite):
         """(plan, tuning, place among the tuning's calls); the latter two only while "auto" has not settled."""
@@ -421,7 +450,7 @@ class Communicator:
         """Start to agree on a call; None where there is nobody to agree with."""
         if self.size == 1:
             return None
-        return self.transport.agree(sequence, plan.signature + (seed + sequence * _SPREAD) * _SPREAD, objector)
+        return self.transport.agree(sequence, plan.signature + (seed + self._calls * _SPREAD) * _SPREAD, objector)
 
     def _at_once(self, plan, v, target, started):
         """A blocking call of MPI's own allreduce whose ranks have agreed at the first look: the task and the generator would cost a small
@@ -441,6 +470,7 @@ class Communicator:
         plan, transport, objector = call.plan, self.transport, self.size
         if nonfinite == "raise" and _native.any_nonfinite(call.x, 0, call.n, call.code):
             objector = self.rank
+        number = self._calls  # still this call's: a generator's first step is made at once
         agreement = agreement or self._agreement(plan, call.seed, call.sequence, objector)
         if agreement is not None:
             if not agreement.soon():
@@ -453,7 +483,7 @@ class Communicator:
         self._agreeing[call.sequence % AGREEMENTS] = None
         task.stage, task.call = 1, call
         if objector is None:
-            descriptions = yield from transport.describe(call.sequence, f"{plan.description}, seed {call.seed}, call {call.sequence}")
+            descriptions = yield from transport.describe(call.sequence, f"{plan.description}, seed {call.seed}, call {number}")
             raise MismatchError(f"rank {self.rank}: ranks call different things: {_sides(descriptions)}")
         if objector < self.size:
             raise _Agreed(NonFiniteError(f"{plan.description}: the input of rank {objector} holds a non-finite value"))
@@ -499,7 +529,7 @@ class Communicator:
         if nonfinite == "raise" and _native.any_nonfinite(v.flat, 0, v.n, v.code):
             raise NonFiniteError(f"send of {v.n} {v.dtype} values to rank {dest}: the input of rank {self.rank} holds a non-finite value")
         started = perf_counter()
-        message = frame.encode_frame(v, codec, mix(int(seed), self.rank), self.checksum)
+        message = frame.encode_frame(v, codec, mix(index_of(seed), self.rank), self.checksum)
         encoded = perf_counter() - started
         pending = Pending()
 

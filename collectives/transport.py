@@ -47,7 +47,11 @@ _LIVE: weakref.WeakSet = weakref.WeakSet()
 
 @atexit.register
 def _close_all():
-    # Before mpi4py finalizes MPI: persistent requests that outlive their communicator are reported as leaks.
+    # Before mpi4py finalizes MPI: requests that outlive their buffers crash it, and persistent ones are reported as leaks. What nobody
+    # waited for gets a few seconds to finish.
+    for task in tuple(DRIVER.active):
+        task.communicator.transport.timeout = min(task.communicator.transport.timeout, 5.0)
+        DRIVER.wait(task)
     for transport in list(_LIVE):
         transport.close()
 
@@ -162,7 +166,7 @@ class Transport:
     def __init__(self, comm=None, timeout=60.0):
         comm = MPI.COMM_WORLD if comm is None else comm
         if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-            raise TypeError(f"a communicator is an mpi4py Intracomm, not {type(comm).__name__}")
+            raise TypeError(f"a communicator is an mpi4py Intracomm, not {type(comm).__name__ if comm != MPI.COMM_NULL else 'COMM_NULL'}")
         self.comm, self.ordered = comm.Dup(), comm.Dup()  # everything else; MPI's own collectives
         self.turn = 0  # of MPI's own collectives: how many have been started
         self.rank, self.size = self.comm.rank, self.comm.size
@@ -384,7 +388,7 @@ class Driver:
             task.mark, task.waited, task.noted = task.progress, 0.0, False
             return True
         task.waited += min(seconds, _PATIENT)
-        if not task.noted and task.waited > min(1.0, transport.timeout / 4):
+        if task.stage == 0 and not task.noted and task.waited > min(1.0, transport.timeout / 4):
             task.noted = True
             transport.notify(task.sequence)
         if task.waited > transport.timeout:

@@ -180,6 +180,8 @@ class Codec:
         if cls._layout.size != cls.kernels.params_size:
             raise ImportError(f"{name}: Python packs {cls._layout.size} bytes of parameters, its kernels take {cls.kernels.params_size}")
         _CODECS[name] = cls
+        fields = [f"    {f.name} = {f.default!r}: {f.metadata['doc']}; {f.metadata['kind']}\n" for f in dataclasses.fields(cls)]
+        cls.__doc__ = f"{cls.__doc__.rstrip()}\n\n    Parameters\n\n{''.join(fields)}    " if fields else cls.__doc__
 
     def __post_init__(self):
         packed = []

@@ -1,6 +1,8 @@
 """Error feedback: what a codec drops in one call is added to the input of the next (Seide et al. 2014; Karimireddy et al. 2019)."""
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from .codec import accumulator
@@ -79,4 +81,6 @@ class ErrorFeedback:
         for key, saved in state.items():
             entry = entries[key] = _Entry(tuple(saved["shape"]), codes[saved["dtype"]])
             entry.residuals = {role: np.array(r, accumulator(entry.code)) for role, r in saved["residuals"].items()}
+            if "worker" in entry.residuals:
+                entry.residual(key, "worker", math.prod(entry.shape))
         self._entries = entries
