@@ -194,7 +194,7 @@ class Communicator:
     """
 
     def __init__(self, comm=None, *, timeout: float = 60.0, checksum: bool = False):
-        if not timeout > 0:
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
             raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
         self.transport = Transport(comm, float(timeout))
         self.rank, self.size = self.transport.rank, self.transport.size
@@ -204,7 +204,6 @@ class Communicator:
         self.peers = [(self.rank + k) % self.size for k in range(1, self.size)]
         self._plans: dict = {}
         self._agreeing: list = [None] * AGREEMENTS  # the task in each of the transport's slots
-        self._calls = 0  # calls made, those included that raised before anything was sent: a rank that goes on after one is a call ahead
         self._sequence = 0  # calls started
         self._agreed = 0  # of these, agreed
         self._turns = 0  # of these, to be carried out by MPI's own collectives
@@ -304,18 +303,15 @@ class Communicator:
     # --- from arguments to tasks ---
 
     def _allreduce(self, blocking, x, codec, op, out, seed, schedule, feedback, key, nonfinite):
-        self._calls += 1
         v = to_view(x)
         return self._start(blocking, "allreduce", v, v.n, codec, op, schedule, None, nonfinite, seed, feedback, key, target=v.target(out))
 
     def _reduce_scatter(self, blocking, x, codec, op, out, seed, schedule, feedback, key, nonfinite):
-        self._calls += 1
         v = to_view(x)
         start, stop = shard(v.n, self.size, self.rank)
         return self._start(blocking, "reduce_scatter", v, v.n, codec, op, schedule, None, nonfinite, seed, feedback, key, target=v.target(out, n=stop - start))
 
     def _allgather(self, blocking, x, codec, out, seed, schedule, feedback, key, nonfinite):
-        self._calls += 1
         v = to_view(x)
         t = None if out is None else to_target(out, _size(out), v.dtype)
         payload = np.array([v.n, -1 if out is None else t.flat.size], np.int64)
@@ -330,7 +326,6 @@ class Communicator:
         return self._start(blocking, "allgather", v, None, codec, None, schedule, None, nonfinite, seed, feedback, key, payload=payload, target=target)
 
     def _alltoall(self, blocking, x, codec, out, seed, schedule, feedback, key, nonfinite):
-        self._calls += 1
         v = to_view(x)
         counts = [stop - start for start, stop in (shard(v.n, self.size, r) for r in range(self.size))]
         target = v.target(out, n=counts[self.rank] * self.size)
@@ -338,7 +333,6 @@ class Communicator:
         return self._start(blocking, "alltoall", v, v.n, codec, None, schedule, None, nonfinite, seed, feedback, key, target=target, rows=rows)
 
     def _alltoallv(self, blocking, x, send_counts, recv_counts, codec, out, seed, schedule, feedback, key, nonfinite):
-        self._calls += 1
         v, size = to_view(x), self.size
         sent = _counts("send_counts", send_counts, size)
         if sum(sent) != v.n:
@@ -364,7 +358,6 @@ class Communicator:
         return self._start(blocking, "alltoall", v, None, codec, None, schedule, None, nonfinite, seed, feedback, key, payload=payload, target=target)
 
     def _broadcast(self, blocking, x, root, codec, seed, schedule, feedback, key, nonfinite):
-        self._calls += 1
         v = to_view(x)
         root = self._rank("root", root)
         return self._start(blocking, "broadcast", v, v.n, codec, None, schedule, root, nonfinite, seed, feedback, key, target=v.target(x))
@@ -403,9 +396,7 @@ class Communicator:
 
     def _entry(self, collective, v, feedback, key):
         """(entry, key) of the feedback for this array, its residuals of the sizes that this call needs; None without feedback."""
-        if feedback is None:
-            if key is not None:
-                raise ValueError("key= names an array in a feedback; pass feedback= too")
+        if feedback is None:  # a key alone is fine: programs switch feedback off in one place
             return None
         if not isinstance(feedback, ErrorFeedback):
             raise TypeError(f"feedback must be an ErrorFeedback, not {type(feedback).__name__}")
@@ -450,7 +441,7 @@ class Communicator:
         """Start to agree on a call; None where there is nobody to agree with."""
         if self.size == 1:
             return None
-        return self.transport.agree(sequence, plan.signature + (seed + self._calls * _SPREAD) * _SPREAD, objector)
+        return self.transport.agree(sequence, plan.signature + (seed + sequence * _SPREAD) * _SPREAD, objector)
 
     def _at_once(self, plan, v, target, started):
         """A blocking call of MPI's own allreduce whose ranks have agreed at the first look: the task and the generator would cost a small
@@ -470,7 +461,6 @@ class Communicator:
         plan, transport, objector = call.plan, self.transport, self.size
         if nonfinite == "raise" and _native.any_nonfinite(call.x, 0, call.n, call.code):
             objector = self.rank
-        number = self._calls  # still this call's: a generator's first step is made at once
         agreement = agreement or self._agreement(plan, call.seed, call.sequence, objector)
         if agreement is not None:
             if not agreement.soon():
@@ -483,7 +473,7 @@ class Communicator:
         self._agreeing[call.sequence % AGREEMENTS] = None
         task.stage, task.call = 1, call
         if objector is None:
-            descriptions = yield from transport.describe(call.sequence, f"{plan.description}, seed {call.seed}, call {number}")
+            descriptions = yield from transport.describe(call.sequence, f"{plan.description}, seed {call.seed}, call {call.sequence}")
             raise MismatchError(f"rank {self.rank}: ranks call different things: {_sides(descriptions)}")
         if objector < self.size:
             raise _Agreed(NonFiniteError(f"{plan.description}: the input of rank {objector} holds a non-finite value"))
