@@ -89,6 +89,7 @@ TW_HD void decode_blocks(const typename K::Params& p, const uint8_t* wire, void*
 }
 
 }  // namespace
+extern const Codec raw_row;
 }  // namespace thinwire
 
 // The row `name` of block codec K: its loops, compiled for each instruction set, and the table entry over them.
@@ -110,18 +111,25 @@ TW_HD void decode_blocks(const typename K::Params& p, const uint8_t* wire, void*
     decode_blocks<K64, double>(p, w, y, n, dtype, mode, scale);                                                                       \
   }                                                                                                                                   \
   size_t granule(const void* params) { return kGroupBlocks * K32::block(*static_cast<const Params*>(params)); }                       \
+  /* What would grow goes raw: 16-bit codes of 16-bit values. */                                                                      \
+  bool raw(const Params& p, int dtype) {                                                                                              \
+    return kItemSize[dtype] == 2 && block_wire_bytes<K32, float>(p, K32::block(p)) > 2 * K32::block(p);                               \
+  }                                                                                                                                   \
   size_t bound(const void* params, size_t n, int dtype) {                                                                             \
     const Params& p = *static_cast<const Params*>(params);                                                                            \
+    if (raw(p, dtype)) return raw_row.bound(params, n, dtype);                                                                        \
     return dtype == kF64 ? block_wire_bytes<K64, double>(p, n) : block_wire_bytes<K32, float>(p, n);                                  \
   }                                                                                                                                   \
   size_t encode(const void* params, const void* x, size_t n, int dtype, uint8_t* w, uint64_t seed, uint64_t first, void* r) {         \
     const Params& p = *static_cast<const Params*>(params);                                                                            \
+    if (raw(p, dtype)) return raw_row.encode(params, x, n, dtype, w, seed, first, r);                                                 \
     if (dtype == kF64) return encode_f64(p, x, n, dtype, w, seed, first, static_cast<double*>(r));                                    \
     return encode_f32(p, x, n, dtype, w, seed, first, static_cast<float*>(r));                                                        \
   }                                                                                                                                   \
   int decode(const void* params, const uint8_t* w, size_t bytes, void* y, size_t n, int dtype, int mode, double scale) {              \
     const Params& p = *static_cast<const Params*>(params);                                                                            \
     if (bytes != bound(params, n, dtype)) return -1;                                                                                  \
+    if (raw(p, dtype)) return raw_row.decode(params, w, bytes, y, n, dtype, mode, scale);                                             \
     if (dtype == kF64) decode_f64(p, w, y, n, dtype, mode, scale);                                                                    \
     else decode_f32(p, w, y, n, dtype, mode, float(scale));                                                                           \
     return 0;                                                                                                                         \
