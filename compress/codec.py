@@ -36,10 +36,9 @@ class WireError(ValueError):
 class Int:
     """A whole number from `low` to `high`."""
 
-    code = "i"
-
     def __init__(self, low, high, power_of_two=False):
         self.low, self.high, self.power_of_two = low, high, power_of_two
+        self.code = "i" if -(2**31) <= low and high < 2**31 else "q"
 
     def __str__(self):
         return f"a {'power of two' if self.power_of_two else 'whole number'} from {self.low} to {self.high}"
@@ -141,7 +140,10 @@ class Stage:
     def check(self, value):
         if not isinstance(value, (str, Codec)):
             raise TypeError
-        return codec(value)
+        value = codec(value)
+        if not isinstance(value.kernels, _native.Kernels):
+            raise ValueError(f"{value.name} has no kernels that another codec could call: it comes first")
+        return value
 
     parse = staticmethod(str)
 
@@ -160,21 +162,28 @@ class Codec:
         name      the word in specs and the noun of every file that belongs to it
         lossless  decoding gives back every bit
         identity  the wire is the array itself
+        selects   it keeps some entries and sends no others
+        keeps_all whatever is not zero is kept
         algebra   what a reduction may do with wires of several ranks: "decode" them, "sum" them as they are, or take their "union"
-        kernels   the native row
+        kernels   the native row of this name; a codec in Python brings an object with the same methods, its number from 128 on
     """
 
     name: ClassVar[str]
     lossless: ClassVar[bool] = False
     identity: ClassVar[bool] = False
+    selects: ClassVar[bool] = False
+    keeps_all: ClassVar[bool] = False
     algebra: ClassVar[str] = "decode"
     kernels: ClassVar[_native.Kernels]
 
-    def __init_subclass__(cls, name, **attributes):
+    def __init_subclass__(cls, name=None, **attributes):
+        if name is None:  # what several codecs share
+            return
         cls.name = name
         for key, value in attributes.items():
             setattr(cls, key, value)
-        cls.kernels = _ROWS[name]
+        if "kernels" not in vars(cls):
+            cls.kernels = _ROWS[name]
         dataclasses.dataclass(frozen=True)(cls)
         cls._layout = struct.Struct("=" + "".join(f.metadata["kind"].code for f in dataclasses.fields(cls)))
         if cls._layout.size != cls.kernels.params_size:
@@ -237,6 +246,11 @@ class Codec:
     def granule(self) -> int:
         """Values per independently coded piece, of a size fixed by its count; 0 if an array is coded as a whole."""
         return self.kernels.granule(self.params)
+
+    @property
+    def cut_at(self) -> int:
+        """An array may be cut at multiples of this many values into parts that decode to the same values; 0: it is coded as a whole."""
+        return self.granule
 
     def takes(self, dtype) -> bool:
         """Whether this codec takes arrays of this dtype."""

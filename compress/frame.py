@@ -103,10 +103,10 @@ def decode_frame(frame, out=None):
     return result.finish()
 
 
-def encode(x, codec="raw", *, seed=0) -> bytes:
+def encode(x, codec="lossless", *, seed=0) -> bytes:
     """One self-describing frame of an array.
 
-    x: array of any kind, flattened in C order; codec: spec or codec; seed: for codecs that draw random bits.
+    x: array of any kind, flattened in C order; codec: spec or codec, by default one that loses nothing; seed: for codecs that draw random bits.
     Frames may be written one after another: a frame's length is 32 plus the u64 at byte 24.
     """
     return encode_frame(view(x), to_codec(codec), seed).tobytes()

@@ -29,9 +29,9 @@ class Hadamard(Codec, name="hadamard"):
         inner = self.then
         if isinstance(inner, Hadamard) or inner.identity:
             raise ValueError(f"hadamard: then must be a codec that rounds, not {inner.name}")
-        assert len(inner.params) <= Stage.room, f"{inner.name} has {len(inner.params)} bytes of parameters, a stage has room for {Stage.room}"
         if not inner.granule:
             raise ValueError(f"hadamard: then must be a codec that works in pieces, {inner.name} codes an array as a whole")
+        assert len(inner.params) <= Stage.room, f"{inner.name} has {len(inner.params)} bytes of parameters, a stage has room for {Stage.room}"
         if math.lcm(self.block, inner.granule) > _MAX_PIECE:
             raise ValueError(f"hadamard: then must code pieces that fit {_MAX_PIECE} values of whole runs, {inner.name} codes {inner.granule} values at a time")
 

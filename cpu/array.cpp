@@ -1,5 +1,11 @@
 #include "thinwire/array.h"
 
+#include <algorithm>
+#include <cstring>
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 #include "thinwire/numeric.h"
 
 namespace thinwire {
@@ -89,12 +95,44 @@ void finish_sum(const void* acc, void* y, size_t n, int dtype, double divisor) {
   else if (dtype == kC128) finish_any(acc, y, 2 * n, kF64, divisor);
   else finish_any(acc, y, n, dtype, divisor);
 }
+void copy_out(void* to, const void* from, size_t bytes) {
+  constexpr size_t kLine = 64;
+  uint8_t* p = static_cast<uint8_t*>(to);
+  const uint8_t* q = static_cast<const uint8_t*>(from);
+#if defined(__SSE2__)
+  const size_t head = std::min<size_t>(-reinterpret_cast<uintptr_t>(p) % kLine, bytes), body = (bytes - head) / kLine * kLine;
+  memcpy(p, q, head);
+  for (size_t i = head; i < head + body; i += 16) _mm_stream_si128(reinterpret_cast<__m128i*>(p + i), _mm_loadu_si128(reinterpret_cast<const __m128i*>(q + i)));
+  _mm_sfence();
+  p += head + body;
+  q += head + body;
+  bytes -= head + body;
+#endif
+  if (bytes) memcpy(p, q, bytes);
+}
+
 uint32_t crc32c(const uint8_t* bytes, size_t n) {
 #if defined(__x86_64__)
   static const bool hardware = __builtin_cpu_supports("sse4.2");
   if (hardware) return ~crc32c_hardware(~0u, bytes, n);
 #endif
   return ~crc32c_portable(~0u, bytes, n);
+}
+
+void clear(void* memory, size_t bytes) {
+  constexpr size_t kLine = 64, kMany = size_t(1) << 22;
+  uint8_t* p = static_cast<uint8_t*>(memory);
+#if defined(__SSE2__)
+  if (bytes >= kMany) {
+    const size_t head = -reinterpret_cast<uintptr_t>(p) % kLine, body = (bytes - head) / kLine * kLine;
+    memset(p, 0, head);
+    for (size_t i = 0; i < body; i += 16) _mm_stream_si128(reinterpret_cast<__m128i*>(p + head + i), _mm_setzero_si128());
+    _mm_sfence();
+    p += head + body;
+    bytes -= head + body;
+  }
+#endif
+  if (bytes) memset(p, 0, bytes);
 }
 
 }  // namespace thinwire

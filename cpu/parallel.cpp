@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <numeric>
 
+#include "scratch.h"
+#include "thinwire/array.h"
+
 namespace thinwire {
 namespace {
 
@@ -47,7 +50,7 @@ int decode_parallel(const Codec& codec, const void* params, const uint8_t* wire,
   return bad;
 }
 
-int sum_terms(const Term* terms, size_t count, void* y, size_t n, int threads) {
+int sum_terms(const Term* terms, size_t count, void* y, size_t n, bool streamed, int threads) {
   size_t piece = n;
   for (size_t t = 0, common = 1; t < count; ++t) {
     const Term& term = terms[t];
@@ -59,14 +62,18 @@ int sum_terms(const Term* terms, size_t count, void* y, size_t n, int threads) {
   int bad = 0;
 #pragma omp parallel for num_threads(threads) schedule(static) reduction(| : bad) if (threads > 1 && piece < n)
   for (size_t at = 0; at < n; at += piece) {
-    const size_t m = std::min(piece, n - at);
+    const size_t m = std::min(piece, n - at), size = count ? accumulator_size(terms->dtype) : 0;
+    Scratch scratch;
+    uint8_t* const place = static_cast<uint8_t*>(y) + at * size;
+    uint8_t* const room = streamed && piece < n ? scratch.take<uint8_t>(m * size + kPage) : nullptr;
+    uint8_t* const to = room ? opposite(room, place) : place;
     for (size_t t = 0; t < count; ++t) {
       const Term& term = terms[t];
       const size_t begin = at ? term.codec->bound(term.params, at, term.dtype) : 0;
       const size_t end = m < n ? term.codec->bound(term.params, at + m, term.dtype) : term.bytes;
-      void* const to = static_cast<uint8_t*>(y) + at * accumulator_size(term.dtype);
       bad |= term.codec->decode(term.params, term.wire + begin, end - begin, to, m, term.dtype, t ? kAdd : kAccumulate, term.scale);
     }
+    if (room) copy_out(place, to, m * size);
   }
   return bad;
 }

@@ -42,7 +42,7 @@ def words_of(kind, default):
     if isinstance(kind, Real):
         return list(dict.fromkeys([default, kind.high if np.isfinite(kind.high) else default]))
     if isinstance(kind, Stage):
-        return [default, *plain_codecs()]
+        return [default]
     raise TypeError(f"conftest knows no values of a parameter of kind {type(kind).__name__}")
 
 
@@ -63,6 +63,9 @@ def variants(cls):
     """A codec by default, with each parameter changed alone, and all choices together at both ends of all ranges."""
     fields = {f.name: f for f in dataclasses.fields(cls)}
     values = {name: words_of(f.metadata["kind"], f.default) for name, f in fields.items()}
+    turn = list(tw.codecs()).index(cls.name)  # each codec meets a few stages, all stages meet a few codecs
+    for name in (n for n, f in fields.items() if isinstance(f.metadata["kind"], Stage)):
+        values[name] = [fields[name].default, *(plain_codecs()[turn % 4 :: 4])]
     found = [cls()]
     for name in fields:
         found += [make(cls, {name: value}) for value in values[name]]
@@ -99,10 +102,16 @@ def chain(codec):
     return [codec, *itertools.chain.from_iterable(chain(v) for v in vars(codec).values() if isinstance(v, tw.Codec))]
 
 
+FAR = 1 << 15  # longer than any block
+
+
 @functools.cache
 def reach(codec):
-    """Values that one value matters to, from the start of an array on: its block, or 1 in a cast."""
-    x = np.ones(1 << 15, np.float32)
+    """Values that one value matters to, from the start of an array on: its block, 1 in a cast, FAR if there are no blocks, as where it may be kept instead of
+    any other."""
+    if codec.selects:
+        return FAR
+    x = np.ones(FAR, np.float32)
     x[0] = np.nan
     bad = np.flatnonzero(~np.isfinite(decoded(codec, x)))
     assert bad.size and bad[0] == 0, "a NaN vanished"
@@ -122,11 +131,21 @@ def memoryless(codec):
     return equal == lost
 
 
+def leaves_out(codec):
+    """Whether a transform gives the codec behind it fewer values than there are: its wire is shorter than that codec's own."""
+    return has_stage(codec) and codec.bound(20000) < 0.9 * chain(codec)[1].bound(20000)
+
+
 @functools.cache
 def draws(codec):
-    """Whether the seed matters."""
+    """Whether the seed matters, if only to some arrays."""
     x = values(4096, FLOATS[0])
-    return codec.encode(x, seed=1).tobytes() != codec.encode(x, seed=2).tobytes()
+    return any(map(draws, chain(codec)[1:])) or codec.encode(x, seed=1).tobytes() != codec.encode(x, seed=2).tobytes()
+
+
+def blind(codec):
+    """Whether a selection doesn't look at what it does not keep, so that nothing tells of a non-finite value there."""
+    return getattr(codec, "blind", False)
 
 
 def rounding(codec):
@@ -174,6 +193,13 @@ def unrounded(codec, x, seed=0):
     acc, wire = np.full(x.size, 7, accumulator(x.dtype)), codec.encode(x, seed=seed)
     assert codec.kernels.decode(codec.params, wire, 0, wire.size, acc, 0, x.size, dtype_code(x.dtype), _native.ACCUMULATE)
     return acc
+
+
+def selected(codec, x, seed=0, residual=None):
+    """(indices, values, whether all is poisoned): what a sparse codec keeps of an array, and of a residual, which it updates."""
+    index, value, poison = codec.kernels.select(codec.params, np.ascontiguousarray(x), 0, x.size, dtype_code(x.dtype), seed, residual)
+    assert (np.diff(index.astype(np.int64)) > 0).all() and (not index.size or index[-1] < x.size)
+    return index, value, poison
 
 
 def bits(x):

@@ -31,7 +31,13 @@ def params_of(codec):
 
 
 def test_every_native_row_is_declared_and_exported():
-    assert set(tw.codecs()) == set(_native.kernels())
+    rows, own = _native.kernels(), {name: cls.kernels for name, cls in tw.codecs().items()}
+    assert {name for name, kernels in own.items() if isinstance(kernels, _native.Kernels)} == set(rows)
+    numbers = [kernels.number for kernels in own.values()]
+    assert len(set(numbers)) == len(numbers) and max(numbers) < 256
+    for name, kernels in own.items():  # what is written in Python has the same methods, and numbers that no native row will have
+        assert kernels.name == name and (name in rows or kernels.number >= 128)
+        assert all(hasattr(kernels, method) for method in ("params_size", "takes", "granule", "bound", "encode", "decode"))
     for name, cls in tw.codecs().items():
         assert cls().name == name and getattr(tw, cls.__name__) is cls and cls.__doc__.strip()
         assert cls.algebra in ("decode", "sum", "union")
@@ -66,7 +72,7 @@ def test_parameters_out_of_range_are_refused_with_the_range(cls):
         wrong = {
             Int: lambda: [kind.low - 1, kind.high + 1, 1 << 70, -1 << 70] + [kind.low + 1] * (kind.power_of_two and kind.low > 1),
             Real: lambda: [float("nan"), float("inf"), -float("inf"), kind.low - 1, np.nextafter(kind.low, -np.inf)]
-            + [kind.low] * kind.above + [kind.high + 1] * np.isfinite(kind.high),
+            + [kind.low] * kind.above + [kind.high + 1] * bool(np.isfinite(kind.high)),
             Choice: lambda: ["", "no such word", kind.words[0] + " ", kind.words[0].upper() + "X"],
             Flag: list,
             Stage: lambda: ["no such codec", ""],
@@ -176,20 +182,29 @@ def test_every_byte_of_a_wire_is_written(codec, dtype, kit):
 def test_bound_holds_between_guards(codec, dtype, kit):
     for size in kit.SIZES:
         bound = codec.bound(size, dtype)
-        noise = np.random.default_rng(size).integers(0, 256, size * dtype.itemsize, np.uint8).view(dtype)  # any bits at all, NaN among them
-        used = []
-        for x in (kit.values(size, dtype), np.zeros(size, dtype), noise):
+        rng = np.random.default_rng(size)
+        noise = rng.integers(0, 256, size * dtype.itemsize, np.uint8).view(dtype)  # any bits at all, NaN among them
+        sparse = np.where(rng.random(size) < 0.6, kit.values(size, dtype), np.zeros(1, dtype))
+        used, kept = [], set()
+        for x in (kit.values(size, dtype), np.zeros(size, dtype), noise, sparse):
             memory = np.full(bound + 128, 0xC3, np.uint8)
             wire = codec.encode(x, memory[64 : 64 + bound])
             assert wire.dtype == np.uint8 and (wire.size == 0 or wire.ctypes.data == memory.ctypes.data + 64)
-            assert (memory[:64] == 0xC3).all() and (memory[64 + wire.size :] == 0xC3).all(), "written outside what was returned"
+            # a wire of one size is all that is written; another has its bound to work in
+            end = 64 + (wire.size if codec.granule else bound)
+            assert (memory[:64] == 0xC3).all() and (memory[end:] == 0xC3).all(), "written outside what was returned"
             assert wire.size == bound if codec.granule else wire.size <= bound
             used.append(wire.size)
+            index = kit.selected(codec, x)[0] if codec.selects else np.arange(size)
+            kept.add((index.size, 1 < index.size < size and np.mean(np.diff(index.astype(np.int64)) == 1) > 0.5))
             after = np.full(128 + x.nbytes, 0xC3, np.uint8)
             y = after[64 : 64 + x.nbytes].view(dtype)
             assert codec.decode(wire, y) is y
             assert (after[:64] == 0xC3).all() and (after[64 + x.nbytes :] == 0xC3).all()
-        assert size == 0 or max(used) >= 0.9 * bound - SLACK  # tight: some input comes near it
+        # tight: some input comes near it; where the size varies, the worst input is not among these. Where the values say how many of them are kept, or
+        # those that are kept lie in runs, whose indices take next to nothing, there may be none.
+        loose = len(kept) > 1 or any(not count or runs for count, runs in kept)
+        assert loose or max(used) >= (0.9 if codec.granule else 0.7) * bound - SLACK
 
 
 def test_bound_is_never_much_above_raw(codec, kit):
@@ -205,15 +220,16 @@ def test_bound_grows_with_the_count(codec, dtype):
     bounds = [codec.bound(n, dtype) for n in range(0, 9000, 17)]
     assert bounds == sorted(bounds)
     if not codec.lossless:  # what it is for (fault 14)
-        assert codec.bound(1 << 20, dtype) <= (1 << 20) * dtype.itemsize
+        assert codec.bound(1 << 20, dtype) <= (1 << 20) * dtype.itemsize + (0 if codec.granule else SLACK)
 
 
 def test_counts_beyond_32_bits(codec, dtype):
     unit = codec.granule or 1 << 20
     per, parts = codec.bound(unit, dtype), (1 << 40) // unit
     for n in (2**31 - 1, 2**31 + 5, 2**32 - 1, 2**32, 2**32 + 5, 2**40):
-        bound = codec.bound(n, dtype)
-        assert isinstance(bound, int) and bound >= (n * codec.bound(1 << 20, dtype) >> 20) - SLACK
+        bound, base = codec.bound(n, dtype), 30 if codec.selects else 20  # at least one entry of few, or one block of them, says little of many
+        assert isinstance(bound, int)
+        assert bound >= (n * (codec.bound(1 << base, dtype) * (0.99 if base == 30 else 1) - SLACK * (codec.granule == 0)) / 2**base) - SLACK
         if codec.granule:
             assert bound == n // unit * per + codec.bound(n % unit, dtype)
     if codec.granule:
@@ -331,9 +347,12 @@ def test_specs_that_never_end(frames):
                 tw.decode(frames[0][:24] + struct.pack("<Q", len(block)) + block)
 
 
-def test_counts_that_no_memory_holds(frames):
+def test_counts_that_no_memory_holds(frames, kit):
+    sparse = {cls().kernels.number for cls in tw.codecs().values() if cls.selects}
     for frame in frames:
-        for count in (1000, 2**31 + 5, 2**32 + 37, 2**40, 2**48, 2**48 + 1, 2**61, 2**63, 2**64 - 1):
+        # a few entries may be those of any larger array, too
+        small = (1000, 2**31 + 5, 2**32 + 37) if frame[3] not in sparse else ()
+        for count in (*small, 2**40, 2**48, 2**48 + 1, 2**61, 2**63, 2**64 - 1):
             with pytest.raises(tw.WireError):
                 tw.decode(frame[:8] + struct.pack("<Q", count) + frame[16:])
         for size in (0, 1, len(frame) - 31, len(frame) - 33, 2**31, 2**63, 2**64 - 1):
@@ -364,6 +383,8 @@ def test_header_byte_for_byte(default_codec, dtype, kit):
 def test_every_field_of_the_header_is_looked_at(default_codec, kit):
     frame = tw.encode(kit.values(37), default_codec)
     for at in (0, 1, 2, 3, 4, 5, 6, 7, 8, 16, 24):  # the sequence number alone says nothing outside a collective
+        if at == 8 and default_codec.selects:
+            continue  # entries of an array may be those of a longer one
         changed = bytearray(frame)
         changed[at] ^= 0x40
         with pytest.raises(tw.WireError):
@@ -391,6 +412,8 @@ def test_lossless_means_every_bit(codec, kit):
     if not codec.lossless:
         pytest.skip("lossy")
     for dtype in DTYPES.values():
+        if codec.selects and not codec.takes(dtype):  # those select floats
+            continue
         assert codec.takes(dtype)
         for n in (0, 1, 2, 17, 127, 1009, 4097):
             x = np.random.default_rng(n).integers(0, 256, n * dtype.itemsize, np.uint8)
@@ -415,9 +438,13 @@ def test_every_count(codec, dtype, kit):
 
 def test_the_last_values_are_not_lost(codec, dtype, kit):
     """Fault 5: one large value in the last place, the rest nothing: it arrives, whatever n."""
+    if kit.draws(codec) and codec.selects:
+        pytest.skip("draws what it keeps")
     for n in (1, 2, 3, 5, 7, 31, 33, 127, 129, 255, 257, 511, 513, 1009, 4095, 4097):
         x = np.zeros(n, dtype)
         x[-1] = 256
+        if codec.selects and not kit.selected(codec, x)[0].size:
+            continue  # of the other sign, or no outlier that a law has room for
         y = kit.wide(kit.unrounded(codec, x))
         if kit.has_stage(codec) or kit.draws(codec):  # spread over its block, or drawn from a wide interval
             assert np.linalg.norm(y[-kit.block_of(codec, n) :]) > 0
@@ -499,10 +526,14 @@ def test_adding_is_decoding_and_adding(codec, dtype, kit):
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf], ids=str)
 def test_non_finite_values_stay_non_finite_and_keep_to_their_block(codec, dtype, bad, kit):
+    if kit.blind(codec):
+        pytest.skip("what is not kept is ignored")
     block = kit.reach(codec)
-    n = max(1009, 2 * block + 17)
+    n = max(1009, 2 * block + 17) if block < kit.FAR else 1009
     x = kit.values(n, dtype)
-    assert kit.reach(codec) <= max([getattr(c, "block", 32) * (not kit.memoryless(c)) for c in kit.chain(codec)] + [1]) or kit.memoryless(codec)
+    # one value for the whole array, or a choice among all of them, if anything says so
+    whole = any(not c.granule for c in kit.chain(codec))
+    assert whole or kit.reach(codec) <= max([getattr(c, "block", 32) * (not kit.memoryless(c)) for c in kit.chain(codec)] + [1]) or kit.memoryless(codec)
     clean = kit.decoded(codec, x)
     for at in (0, 1, 31, 500, n - 1):
         poisoned = x.copy()
@@ -521,6 +552,8 @@ def test_zeros_stay_zeros(codec, dtype, kit):
         assert (kit.wide(kit.decoded(codec, np.zeros(n, dtype))) == 0).all()
         assert (kit.wide(kit.decoded(codec, -np.zeros(n, dtype))) == 0).all()
     block = kit.reach(codec)
+    if block == kit.FAR:  # no block of zeros beside another one
+        return
     x = kit.values(3 * block, dtype)
     x[block : 2 * block] = 0
     y = kit.wide(kit.decoded(codec, x))
@@ -569,9 +602,12 @@ def test_norms_of_small_and_large_arrays(codec, dtype, kit):
         values = (x * scale).astype(dtype)
         return np.linalg.norm(kit.wide(kit.unrounded(codec, values)) / scale) / np.linalg.norm(kit.wide(values) / scale)
 
+    # what drops even the values above half the largest has a threshold among many: which of them it drops depends on the scale
+    slack = 0.25 if 0.5 < codec.error < np.inf else 0.03
     for scale in (1e-4, 1e4) if dtype == np.float16 else (1e-4, 1e-30, 1e30):
         # another position between powers of two, which matters to scales that are powers of two
-        assert ratio(scale) == pytest.approx(ratio(1.0), rel=0.03)
+        # (for a few kept values that is all there is)
+        assert ratio(scale) == pytest.approx(ratio(1.0), rel=max(slack, 0.08 * codec.selects))
 
 
 def test_ones_are_ones(default_codec, dtype, kit):
@@ -580,6 +616,9 @@ def test_ones_are_ones(default_codec, dtype, kit):
         x = np.full(300, value, dtype)
         y = kit.decoded(default_codec, x)
         assert y.dtype == dtype
+        if default_codec.selects:
+            kept = kit.selected(default_codec, x)[0]
+            x, y = x[kept], y[kept]
         if kit.has_stage(default_codec):
             assert np.linalg.norm(kit.wide(y) - kit.wide(x)) <= 0.5 * np.linalg.norm(kit.wide(x))
         else:
@@ -602,6 +641,8 @@ def test_mirrored_input_has_the_mirrored_error(codec, dtype, kit):
         pytest.skip("noise has no mirror")
     for x in (kit.wide(kit.values(1009, dtype)), -3 - np.abs(kit.wide(kit.values(1009, dtype))), -np.abs(kit.wide(kit.values(33, dtype)))):
         x = x.astype(dtype)
+        if codec.selects and not np.array_equal(*(kit.selected(codec, v)[0] for v in (x, -x))):
+            continue  # it keeps one sign
         plus, minus = (np.abs(kit.wide(kit.unrounded(codec, v)) - kit.wide(v)).max() for v in (x, -x))
         assert plus == pytest.approx(minus, rel=1e-5, abs=4 * kit.epsilon(kit.accumulator(dtype)) * np.abs(kit.wide(x)).max())
 
@@ -664,7 +705,7 @@ def test_error_is_what_the_codec_says(codec, dtype, kit):
 
 
 def test_order_is_kept(codec, dtype, kit):
-    if kit.has_stage(codec) or kit.draws(codec) or codec.algebra == "union":
+    if kit.has_stage(codec) or kit.draws(codec) or codec.selects:
         pytest.skip("no order to keep")
     for x in inputs(kit, codec, dtype):
         for u, v in blocks(kit, codec, x, kit.unrounded(codec, x)):
@@ -676,14 +717,16 @@ def test_better_than_sending_nothing(codec, dtype, kit):
     if kit.draws(codec):
         pytest.skip("unbiased instead")
     for x in inputs(kit, codec, dtype):
+        if codec.selects and not np.array_equal(kit.wide(x)[(kept := kit.selected(codec, x))[0]], kept[1], equal_nan=True):
+            continue  # one magnitude for all that is kept, which may be too much for some
         for u, v in blocks(kit, codec, x, kit.unrounded(codec, x)):
             assert np.linalg.norm(u - v) <= np.linalg.norm(u) * (1 + 1e-6)
 
 
 def test_a_transform_costs_no_accuracy(codec, dtype, kit):
     """On normal values, which any rotation leaves normal, a transform's error is that of the codec behind it."""
-    if not kit.has_stage(codec) or codec.algebra == "union":
-        pytest.skip("no transform")
+    if not kit.has_stage(codec) or codec.selects or kit.leaves_out(codec):
+        pytest.skip("no transform, or one that selects")
     behind = kit.chain(codec)[1]
     x = kit.values(20000, dtype)
     error, alone = (np.linalg.norm(kit.wide(kit.unrounded(c, x)) - kit.wide(x)) / np.linalg.norm(kit.wide(x)) for c in (codec, behind))
@@ -692,7 +735,7 @@ def test_a_transform_costs_no_accuracy(codec, dtype, kit):
 
 def test_coding_twice_changes_little(codec, dtype, kit):
     """What a codec gave is made of its levels: coding it again gives it again, but for the rounding of a scale."""
-    if kit.has_stage(codec) or codec.algebra == "union" or kit.draws(codec):
+    if kit.has_stage(codec) or codec.selects or kit.draws(codec):
         pytest.skip("levels of another basis, or left by chance")
     x = kit.values(1009, dtype)
     once = kit.decoded(codec, x)
@@ -735,9 +778,11 @@ def test_residual_balances(codec, dtype, kit):
 
 
 def test_no_non_finite_value_enters_a_residual(codec, dtype, kit):
-    """Fault 9, at the level of kernels."""
-    block = kit.reach(codec)
-    n, at = 2 * block + 17, block // 2
+    """Fault 9, at the level of kernels. What is coded as a whole leaves its whole residual as it was."""
+    if kit.blind(codec):
+        pytest.skip("what is not kept is ignored")
+    block = kit.reach(codec) if codec.granule else 1009
+    n, at = 2 * block + 17 if codec.granule else block, block // 2
     acc = kit.accumulator(dtype)
     for bad in (np.nan, np.inf):
         residual = np.zeros(n, acc)
@@ -772,7 +817,8 @@ def test_same_seed_same_bytes(codec, dtype, kit):
     wires = {seed: codec.encode(x, seed=seed).tobytes() for seed in (0, 1, 2, 2**32, 2**63, 2**64 - 1)}
     for seed, wire in wires.items():
         assert codec.encode(x, seed=seed).tobytes() == wire
-    assert len(set(wires.values())) == (len(wires) if kit.draws(codec) else 1)
+    if not codec.selects:  # what is kept may be too little for chance to show in
+        assert len(set(wires.values())) == (len(wires) if kit.draws(codec) else 1)
     assert codec.encode(x, seed=-1).tobytes() == wires[2**64 - 1] and codec.encode(x, seed=2**64).tobytes() == wires[0]
     assert codec.encode(x).tobytes() == wires[0]
     assert np.random.get_state()[1].tobytes() == state
@@ -781,7 +827,7 @@ def test_same_seed_same_bytes(codec, dtype, kit):
 
 def test_what_draws_is_unbiased(codec, kit):
     """Fault 23: over seeds the error of each value averages out, and over values the error of each seed."""
-    if not kit.draws(codec) or codec.algebra == "union" or kit.has_stage(codec) and kit.rounding(codec) != "stochastic":
+    if not kit.draws(codec) or codec.selects or kit.leaves_out(codec) or kit.has_stage(codec) and kit.rounding(codec) != "stochastic":
         pytest.skip("draws nothing, or promises no mean")
     x = np.clip(kit.values(2000), -3.9, 3.9)
     x[::16] = 4.0  # the largest of every block, and a power of two: nothing saturates
@@ -801,7 +847,7 @@ def test_what_draws_is_unbiased(codec, kit):
 
 
 def test_noise_of_different_values_is_independent(codec, kit):
-    if not kit.draws(codec) or kit.has_stage(codec) or codec.algebra == "union":
+    if not kit.draws(codec) or kit.has_stage(codec) or codec.selects:
         pytest.skip("draws nothing")
     x = np.full(20_000, 0.3, np.float32)
     x[::16], x[1::16] = 1.0, -1.0

@@ -38,7 +38,7 @@ def driver(kit, tmp_path_factory):
 
 
 def test_no_sanitizer_has_anything_to_say(driver, kit, tmp_path):
-    codecs = kit.everything()
+    codecs = [codec for codec in kit.everything() if isinstance(codec.kernels, kit.tw._native.Kernels)]
     (tmp_path / "params").write_text("".join(f"{codec.name} {codec.params.hex() or '-'}\n" for codec in codecs))
     done = subprocess.run(
         [str(driver), str(tmp_path / "params"), str(SEED), str(SECONDS)], capture_output=True, text=True, timeout=300,

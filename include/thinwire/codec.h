@@ -1,6 +1,6 @@
 // The codec contract: what a codec is to the rest of the library. One row a codec and device.
 //
-// Kernels here throw nothing, allocate nothing, print nothing; sizes are 64-bit. A wire depends on (codec, parameters, values,
+// Kernels here throw nothing, allocate nothing (but through cpu/scratch.h), print nothing; sizes are 64-bit. A wire depends on (codec, parameters, values,
 // seed) only: not on rank, device, instruction set, thread count or the pieces in which it was written.
 #pragma once
 #include <cstddef>
@@ -26,6 +26,28 @@ enum Mode : int {
 
 // scale is 1 or a power of two: a mean over W ranks adds v * 2^-k so that it cannot overflow before the division.
 
+// What encode and select give, and decode's -2: there was no memory to work in.
+constexpr size_t kNoMemory = ~size_t(0);
+
+// What a sparse codec is beside its wire: a selection of entries, pairs of an index and a value. Indices are uint32_t where n <= 2^32, else
+// uint64_t, and ascend; values are accumulators.
+enum Found : int {
+  kLeftOut = 1,    // a non-finite value was left out: every decoded value must be NaN
+  kUntouched = 2,  // x holds a non-finite value: the selection is of x alone, the residual is as it was
+  kAltered = 4,    // values are the selection's own, not those of x
+};
+constexpr size_t kSelectSlack = 64;  // entries behind the last one that select and shared may overwrite
+struct Sparse {
+  // Most entries that a selection from n values has.
+  size_t (*capacity)(const void* params, size_t n);
+  // Selects from u = x (+ residual, n accumulators or null) and gives the count. index and value have room for capacity + kSelectSlack entries.
+  // The residual is left as u where nothing was selected and u - value where something was. *found: what Found says, or 0.
+  size_t (*select)(const void* params, const void* x, size_t n, int dtype, uint64_t seed, void* residual, void* index, void* value, int* found);
+  // Where the indices follow from (n, seed) alone: writes them and gives their count; null for others. Such a wire holds the seed, not
+  // the indices. Always `capacity` of them.
+  size_t (*shared)(const void* params, size_t n, uint64_t seed, void* index);
+};
+
 struct Codec {
   const char* name;
   size_t params_size;
@@ -43,6 +65,8 @@ struct Codec {
                    void* residual);
   // 0, or -1 if the bytes are no wire of n values. Nothing outside [wire, wire + bytes) is read, nothing outside y is written.
   int (*decode)(const void* params, const uint8_t* wire, size_t bytes, void* y, size_t n, int dtype, int mode, double scale);
+  // Not null if this is a sparse codec. Its parameters then end in a stage: a row's number (int32_t) and 64 bytes of parameters.
+  const Sparse* sparse = nullptr;
 };
 
 extern const Codec* const kCodecs[];

@@ -20,6 +20,6 @@ struct Term {
 };
 // y = the sum of the terms, in their order, y an accumulator of all their dtypes: as kAccumulate and kAdd would give it one term after another, but a piece of
 // y that stays in cache at a time. -1 if one of them is no wire of n values.
-int sum_terms(const Term* terms, size_t count, void* y, size_t n, int threads);
+int sum_terms(const Term* terms, size_t count, void* y, size_t n, bool streamed, int threads);
 
 }  // namespace thinwire

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "thinwire/parallel.h"
+#include "thinwire/sparse.h"
 
 using namespace thinwire;
 
@@ -116,6 +117,78 @@ void encode(const Subject& s, size_t n, int dtype, std::vector<uint8_t>* kept) {
   kept->assign(exact.data(), exact.data() + used);
 }
 
+// Entries of a sparse wire of n values: ascending, below n, as many as announced; or the wire is none.
+void unpack_entries(const Subject& s, Bytes& wire, size_t n, int dtype, bool wide, uint64_t base) {
+  const Codec& c = *s.codec;
+  const size_t count = packed_entries(c, s.params.data(), wire.data(), wire.n, n, dtype);
+  if (count == kNoEntries || count == kPoisoned) return;
+  if (count > n) fault(s, "more entries than values", n, dtype);
+  if (count > 1 << 22) return;                          // two bytes may announce a thousand entries
+  Bytes index(count * (wide ? 8 : 4)), value(count * accumulator_size(dtype));
+  if (unpack(c, s.params.data(), wire.data(), wire.n, n, dtype, wide, base, index.data(), value.data())) return;
+  if (!ascends({count, index.data(), value.data(), wide, base}, n)) fault(s, "indices that do not ascend", n, dtype);
+}
+// Entries drawn in one of several patterns: single ones, runs, strides, all, the last. As n may be large, no array of n is made here.
+void entries(const Subject& s, int dtype) {
+  const Codec& c = *s.codec;
+  const void* p = s.params.data();
+  const size_t shift = below(4) ? below(18) : below(47), n = (size_t(1) << shift) + below(size_t(1) << shift);
+  const bool wide = wide_index(n) || below(4) == 0;
+  const uint64_t base = below(2) ? 0 : wide ? next() >> 20 : below((size_t(1) << 32) - n + 1);
+  std::vector<uint64_t> places;
+  const size_t kind = below(5), stride = 1 + below(n < 300 ? n : below(2) ? 300 : n / 100 + 1);
+  for (uint64_t at = below(2) ? 0 : below(n); at < n && places.size() < 9000;) {
+    places.push_back(at);
+    at += kind == 0 ? 1 : kind == 1 ? stride : kind == 2 ? 1 + below(2 * stride) : kind == 3 ? (below(40) ? 1 : 1 + below(2 * stride)) : at == n - 1 ? 1 : n - 1 - at;
+  }
+  const size_t count = places.size();
+  Bytes index(count * (wide ? 8 : 4)), value(count * accumulator_size(dtype)), lost(value.n);
+  for (size_t i = 0; i < count; ++i) {
+    const uint64_t place = places[i] + base;
+    const uint32_t narrow = uint32_t(place);
+    if (wide) memcpy(index.data() + 8 * i, &place, 8); else memcpy(index.data() + 4 * i, &narrow, 4);
+  }
+  fill(value, dtype == kF64 ? kF64 : kF32);
+  Bytes wire(pack_bound(c, p, count, n, dtype), below(4));
+  const size_t used = pack(c, p, {count, index.data(), value.data(), wide, base}, n, dtype, next(), false, false, wire.data(), below(2) ? lost.data() : nullptr);
+  if (used > wire.n) fault(s, "more bytes than pack_bound", n, dtype);
+  const size_t found = packed_entries(c, p, wire.data(), used, n, dtype);
+  if (found > count) fault(s, "other entries than were packed", n, dtype);   // fewer where a raw escape lost some +0
+  Bytes exact(used, below(4)), back(found * (wide ? 8 : 4)), values(found * accumulator_size(dtype));
+  memcpy(exact.data(), wire.data(), used);
+  if (unpack(c, p, exact.data(), used, n, dtype, wide, base, back.data(), values.data())) fault(s, "cannot unpack what it packed", n, dtype);
+  if (found == count && memcmp(back.data(), index.data(), back.n)) fault(s, "other indices than were packed", n, dtype);
+  for (int round = 0; round < 8; ++round) {
+    const size_t size = below(4) ? used : below(used + 1);
+    Bytes bad(size, below(4));
+    memcpy(bad.data(), exact.data(), size);
+    for (size_t k = below(6); k && size; --k) bad.data()[below(2) ? below(size) : below(size < 48 ? size : 48)] = uint8_t(below(2) ? next() : 1 << below(8));
+    unpack_entries(s, bad, below(3) ? n : 1 + below(2 * n), dtype, true, base);
+    if (n <= 1 << 18) decode_all_modes(s, bad, n, dtype);
+  }
+  // sums of them
+  if (n > 1 << 18) return;
+  Bytes both(2 * index.n), sums(2 * value.n), y(n * accumulator_size(dtype)), z(n * kItemSize[dtype]);
+  memset(y.data(), 0, y.n);
+  const Entries e = {count, index.data(), value.data(), wide, base}, tail = {count / 2, index.data() + index.n - count / 2 * (wide ? 8 : 4), value.data(), wide, base};
+  if (merge(e, tail, dtype == kF64, both.data(), sums.data()) != count) fault(s, "a union of another size", n, dtype);
+  if (scatter(e, y.data(), n, dtype, kAdd, 0.5) || scatter(e, y.data(), n, dtype, kAccumulate, 1) || scatter(e, z.data(), n, dtype, kSet, 1)) fault(s, "cannot scatter", n, dtype);
+  if (!scatter(e, y.data(), places.back(), dtype, kAdd, 1)) fault(s, "scatters outside", n, dtype);
+}
+// A selection has no more entries than it says, and they ascend.
+void selection(const Subject& s, size_t n, int dtype) {
+  const Codec& c = *s.codec;
+  Bytes x(n * kItemSize[dtype]), residual(n * accumulator_size(dtype));
+  fill(x, dtype);
+  fill(residual, dtype == kF64 ? kF64 : kF32);
+  const size_t most = c.sparse->capacity(s.params.data(), n);
+  Bytes index((most + kSelectSlack) * 4), value((most + kSelectSlack) * accumulator_size(dtype));
+  int found;
+  const size_t count = c.sparse->select(s.params.data(), x.data(), n, dtype, next(), below(2) ? residual.data() : nullptr, index.data(), value.data(), &found);
+  if (count > most) fault(s, "more entries than capacity", n, dtype);
+  if (!ascends({count, index.data(), value.data(), false, 0}, n)) fault(s, "a selection that does not ascend", n, dtype);
+}
+
 void mutate(const Subject& s, size_t n, int dtype, const std::vector<uint8_t>& good) {
   for (int round = 0; round < 8; ++round) {
     std::vector<uint8_t> bad = good;
@@ -131,6 +204,7 @@ void mutate(const Subject& s, size_t n, int dtype, const std::vector<uint8_t>& g
     Bytes wire(bad.size(), below(4));
     if (!bad.empty()) memcpy(wire.data(), bad.data(), bad.size());
     decode_all_modes(s, wire, count, dtype);
+    if (s.codec->sparse) unpack_entries(s, wire, count, dtype, below(2), 0);
   }
 }
 
@@ -162,6 +236,7 @@ int main(int, char** argv) {
           const size_t n = below(8) ? kSizes[below(sizeof kSizes / sizeof *kSizes)] : below(6000);
           encode(s, n, dtype, &wire);
           mutate(s, n, dtype, wire);
+          if (s.codec->sparse) { selection(s, n, dtype); entries(s, dtype); }
         }
       }
   printf("%zu cases of %zu codecs\n", cases, subjects.size());

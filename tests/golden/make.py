@@ -1,7 +1,7 @@
 """Writes the golden files: `python tests/golden/make.py [--force] [codec ...]`.
 
 A file a codec, NAME.bin: frames as docs/wire.md specifies them, two for each case. The first holds fixed inputs in the codec by
-default and in each of its aliases, float32, float16, bfloat16 and float64; the second, raw uint8, the BLAKE2b hash (16 bytes) of
+default and in each of its aliases, float32, float16, bfloat16 and float64, and for a sparse codec sets of indices of every kind; the second, raw uint8, the BLAKE2b hash (16 bytes) of
 what the first decodes to. tests/test_golden.py compares bytes and values.
 
 A golden file is a promise: frames that are stored somewhere stay readable, and every build and device writes these bytes. So an
@@ -47,6 +47,21 @@ def inputs(dtype):
     return [np.array(values, np.float64).astype(dtype) for values in arrays]
 
 
+def sparse_inputs(dtype):
+    """Arrays whose values that are not zero make every mode of indices the shortest: scattered, dense, a stride, rows, and more than one piece of them."""
+    places = {
+        3000: [i for i in range(3000) if word(i) % 64 == 0],
+        301: [i for i in range(301) if word(i) % 2 == 0],
+        2400: [11 + 37 * i for i in range(64)],
+        1920: [64 * row + i for row in (0, 3, 4, 17, 29) for i in range(40)],
+        20000: [i for i in range(20000) if word(i) % 4 == 0] if dtype.itemsize == 2 and dtype.kind == "f" else [19999],
+    }
+    for n, chosen in places.items():
+        x = np.zeros(n, np.float64)
+        x[chosen] = [float(1 + word(i) % 127) * (-1) ** (i % 3) / 16 for i in chosen]
+        yield x.astype(dtype)
+
+
 def cases(cls):
     """(codec, array) of everything that a codec's file holds."""
     import thinwire as tw
@@ -54,7 +69,7 @@ def cases(cls):
     for codec in dict.fromkeys([cls(), *(codec for codec in tw.aliases().values() if type(codec) is cls)]):
         for name in DTYPES:
             dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
-            for x in inputs(dtype):
+            for x in [*inputs(dtype), *(sparse_inputs(dtype) if codec.selects else ())]:
                 yield codec, x
 
 

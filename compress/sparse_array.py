@@ -1,0 +1,136 @@
+"""Arrays that are sparse as they come: what `allreduce` takes and gives beside dense ones."""
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from .array import View, view
+
+
+class SparseArray:
+    """A flat array of `size` values of which those at `indices` are given and the others are zero.
+
+    indices   integers in [0, size), any order; values given for one index more than once add up, in the order given
+    values    as many, of a float dtype
+    """
+
+    def __init__(self, indices, values, size: int):
+        self.indices, self.values, self.size = indices, values, int(size)
+        self._places, self._numbers = view(indices), view(values)
+        if self._places.dtype.kind not in "iu" or self._places.n != self._numbers.n:
+            raise ValueError(f"{self._numbers.n} values need as many whole numbers as indices, not {self._places.n} of {self._places.dtype}")
+        if self._places.n and not 0 <= int(self._places.flat.min()) <= int(self._places.flat.max()) < self.size:
+            raise ValueError(f"indices must lie in [0, {self.size}), not in [{self._places.flat.min()}, {self._places.flat.max()}]")
+
+    def __repr__(self):
+        return f"{type(self).__name__}({self._places.n} of {self.size} {self.dtype} values)"
+
+    @property
+    def dtype(self):
+        return self._numbers.dtype
+
+    def dense(self) -> np.ndarray:
+        """All `size` values."""
+        v = self.view()
+        array = np.zeros(self.size, self.dtype)
+        array[v.index] = v.flat
+        return array
+
+    def view(self) -> SparseView:
+        return SparseView(*_coalesced(self._places.flat, self._numbers.flat), self._numbers.code, self.size, self._like)
+
+    def _like(self, index, values):
+        return SparseArray(index, self._numbers.like(values, values.shape), self.size)
+
+
+class RowSparse:
+    """An array of shape `shape` of which the rows at `rows` are given and the others are zero, as gradients of embeddings come.
+
+    rows     integers in [0, shape[0]), any order; rows given more than once add up
+    values   shape (len(rows), *shape[1:]), of a float dtype
+    """
+
+    def __init__(self, rows, values, shape):
+        self.rows, self.values, self.shape = rows, values, tuple(map(int, shape))
+        self._places, self._numbers = view(rows), view(values)
+        if self._places.dtype.kind not in "iu" or self._numbers.shape != (self._places.n, *self.shape[1:]):
+            raise ValueError(
+                f"{self._places.n} rows of an array of shape {self.shape} have values of shape {(self._places.n, *self.shape[1:])}, not {self._numbers.shape}"
+            )
+        if self._places.n and not 0 <= int(self._places.flat.min()) <= int(self._places.flat.max()) < self.shape[0]:
+            raise ValueError(f"rows must lie in [0, {self.shape[0]}), not in [{self._places.flat.min()}, {self._places.flat.max()}]")
+
+    def __repr__(self):
+        return f"RowSparse({self._places.n} rows of {self.shape} {self.dtype} values)"
+
+    @property
+    def dtype(self):
+        return self._numbers.dtype
+
+    @property
+    def _width(self):
+        return math.prod(self.shape[1:])
+
+    def dense(self) -> np.ndarray:
+        """The array of shape `shape`."""
+        v = self.view()
+        array = np.zeros(v.n, self.dtype)
+        array[v.index] = v.flat
+        return array.reshape(self.shape)
+
+    def view(self) -> SparseView:
+        rows, values = _coalesced(self._places.flat, self._numbers.flat.reshape(self._places.n, self._width))
+        size = self.shape[0] * self._width
+        index = (rows.astype(np.uint64)[:, None] * np.uint64(self._width) + np.arange(self._width, dtype=np.uint64)).ravel()
+        return SparseView(index, values.ravel(), self._numbers.code, size, self._like)
+
+    def _like(self, index, values):
+        rows, place = np.unique(index // index.dtype.type(max(self._width, 1)), return_inverse=True)
+        full = np.zeros((rows.size, self._width), values.dtype)
+        full[place, index % index.dtype.type(max(self._width, 1))] = values
+        return RowSparse(rows, self._numbers.like(full.ravel(), (rows.size, *self.shape[1:])), self.shape)
+
+
+def _coalesced(index, values):
+    """Ascending indices, each once, and the sums of their values."""
+    if index.size < 2 or (index[1:] > index[:-1]).all():
+        return index, values
+    order = np.argsort(index, kind="stable")
+    index, values = index[order], values[order]
+    first = np.flatnonzero(np.append(True, index[1:] != index[:-1]))
+    wide = np.float32 if values.dtype.itemsize < 4 else values.dtype
+    return index[first], np.add.reduceat(values.astype(wide), first, axis=0).astype(values.dtype)
+
+
+class SparseView(View):
+    """What a call sees of a sparse array: `n` values, of which `flat` stand at `index`, ascending, uint32, or uint64 above 2^32 values."""
+
+    __slots__ = ("index", "_like")
+
+    def __init__(self, index, values, code, n, like):
+        super().__init__(np.ascontiguousarray(values), code, (n,))
+        self.index = np.ascontiguousarray(index, np.uint64 if n > 1 << 32 else np.uint32)
+        self.n, self._like = n, like
+
+    def target(self, out=None):
+        if out is not None:
+            raise ValueError("the result of sparse arrays is a new sparse array: out cannot be given")
+        return SparseTarget(self)
+
+
+class SparseTarget:
+    """Where a sparse result is put: entries, then `finish` gives the object for the caller."""
+
+    def __init__(self, view):
+        self.flat, self._view = self, view  # `flat` is what a call writes to
+        self.index, self.value = view.index[:0], view.flat[:0]
+
+    def put(self, index, value):
+        self.index, self.value = index, value.astype(self._view.dtype)
+
+    def aliases(self, view):
+        return False
+
+    def finish(self):
+        return self._view._like(self.index, self.value)
