@@ -19,8 +19,9 @@ def candidates(quality, op, dtype, n):
     """The uncompressed codec, then those whose error is within `quality` and that save bytes, fewest bytes first."""
     raw = to_codec("raw")
     able = {c for c in [*(cls() for cls in codecs().values()), *aliases().values()] if c.takes(dtype) and not c.identity and c.error <= quality and (c.lossless or op not in ("max", "min"))}
-    size = {c: c.bound(n, dtype) for c in able if c.bound(n, dtype) < raw.bound(n, dtype)}
-    return [raw, *sorted(size, key=lambda c: (size[c], str(c)))[:CANDIDATES]]
+    size = {c: c.bound(n, dtype) for c in able}
+    shorter = [c for c in able if size[c] < raw.bound(n, dtype)]
+    return [raw, *sorted(shorter, key=lambda c: (size[c], str(c)))[:CANDIDATES]]
 
 
 class Tuning:

@@ -12,6 +12,7 @@ from ..compress import frame
 from ..compress.array import target as to_target, view as to_view
 from ..compress.codec import Codec, WireError, accumulator, auto_quality, codec as to_codec
 from ..compress.feedback import ErrorFeedback
+from ..compress.sparse_array import RowSparse, SparseArray, SparseView
 from .auto import Tuning, candidates
 from .call import Call, Cut, Record, mix, shard
 from .errors import MismatchError, NonFiniteError
@@ -232,7 +233,8 @@ class Communicator:
     def allreduce(self, x, *, codec="raw", op="sum", out=None, seed=0, schedule="auto", feedback=None, key=None, nonfinite="propagate"):
         """The sum (mean, maximum, minimum) of x over all ranks, on every rank, bit for bit the same. x and result: same shape and dtype.
 
-        op: "sum", "mean" (never overflows before the division), "max" or "min" (lossless codecs only).
+        x may be a SparseArray or a RowSparse with a codec that keeps all its entries ("nonzero"): the result is one, too, and nothing of
+        the size of the whole array is made on the way. op: "sum", "mean" (never overflows before the division), "max" or "min" (lossless codecs only).
         """
         return self._finish(self._allreduce(True, x, codec, op, out, seed, schedule, feedback, key, nonfinite))
 
@@ -303,7 +305,7 @@ class Communicator:
     # --- from arguments to tasks ---
 
     def _allreduce(self, blocking, x, codec, op, out, seed, schedule, feedback, key, nonfinite):
-        v = to_view(x)
+        v = x.view() if isinstance(x, (SparseArray, RowSparse)) else to_view(x)
         return self._start(blocking, "allreduce", v, v.n, codec, op, schedule, None, nonfinite, seed, feedback, key, target=v.target(out))
 
     def _reduce_scatter(self, blocking, x, codec, op, out, seed, schedule, feedback, key, nonfinite):
@@ -365,17 +367,23 @@ class Communicator:
     def _start(self, blocking, collective, v, n, codec, op, schedule, root, nonfinite, seed, feedback, key, *, target, payload=None, rows=None):
         """Check everything that this rank can check by itself, then make the task. Nothing has been sent when this raises."""
         self._usable()
-        entry = self._entry(collective, v, feedback, key)
+        entry = self._entry(collective, v, codec, feedback, key)
         try:
             seed = index_of(seed) & 0xFFFFFFFFFFFFFFFF
         except TypeError:
             raise TypeError(f"seed must be a whole number, not {seed!r}") from None
         plan, tuning, index = self._plan(collective, n, v, codec, op, schedule, root, nonfinite)
-        sequence = self._sequence
-        agreement = None
+        if isinstance(v, SparseView) and not (plan.codec.keeps_all and plan.schedule.takes_sparse and feedback is None):
+            raise ValueError(
+                f"{plan.description}: a sparse array goes with a codec that keeps all of its entries, such as 'nonzero' or 'nonzero|fp16', "
+                f"by a schedule that adds entries, without feedback; not by {plan.schedule.name}"
+            )
+        sequence, agreement = self._sequence, None
+        while self.transport.busy(sequence):
+            DRIVER.wait(self._agreeing[sequence % AGREEMENTS], stage=1)
+        self._sequence += 1
         if blocking and plan.at_once and feedback is None and tuning is None and self._agreed == sequence and self.transport.turn == self._turns:
             started = perf_counter()
-            self._sequence += 1
             agreement = self._agreement(plan, seed, sequence, self.size)
             if agreement is None or (agreement.soon() and agreement.least_objector() == self.size):
                 return self._at_once(plan, v, target, started)
@@ -385,16 +393,12 @@ class Communicator:
         task.generator = self._run(task, call, v, target, payload, nonfinite, tuning, index, agreement)
         if tuning is not None:
             tuning.tasks.append(task)
-        if agreement is None:
-            self._sequence += 1
-        while agreement is None and self.transport.busy(sequence):
-            DRIVER.wait(self._agreeing[sequence % AGREEMENTS], stage=1)
         self._agreeing[sequence % AGREEMENTS] = task
         if not task.step():
             DRIVER.start(task)
         return task
 
-    def _entry(self, collective, v, feedback, key):
+    def _entry(self, collective, v, codec, feedback, key):
         """(entry, key) of the feedback for this array, its residuals of the sizes that this call needs; None without feedback."""
         if feedback is None:  # a key alone is fine: programs switch feedback off in one place
             return None
@@ -402,6 +406,7 @@ class Communicator:
             raise TypeError(f"feedback must be an ErrorFeedback, not {type(feedback).__name__}")
         if key is None:
             raise ValueError("feedback needs key=, the name of this array: residuals are kept by name")
+        feedback.check(codec)
         entry = feedback.entry(key, v.shape, v.code)
         if collective == "allreduce" and "owner" in entry.residuals:
             start, stop = shard(v.n, self.size, self.rank)
@@ -459,7 +464,7 @@ class Communicator:
         """Generator: agree, carry out, report."""
         started = perf_counter()
         plan, transport, objector = call.plan, self.transport, self.size
-        if nonfinite == "raise" and _native.any_nonfinite(call.x, 0, call.n, call.code):
+        if nonfinite == "raise" and _native.any_nonfinite(call.x, 0, call.x.size, call.code):
             objector = self.rank
         agreement = agreement or self._agreement(plan, call.seed, call.sequence, objector)
         if agreement is not None:
@@ -497,10 +502,17 @@ class Communicator:
                 x = call.array(call.n, call.dtype)
                 x[:] = call.x
                 call.x = x
+        feeds = call.entry is not None and plan.root in (None, self.rank)  # a broadcast encodes the root's values alone
+        if feeds:
+            x = call.entry[0].before(call.entry[1], call.x, self.size, call.events)
+            if x is not call.x:
+                call.x, call.aliases = x, False
         yield from plan.carry_out(call)
+        if feeds:
+            call.entry[0].after(call.entry[1])
         if call.taken:
             self.workspace.give_back(call.taken)
-        seconds = agreed - started, call.encode_seconds, call.decode_seconds, perf_counter() - started
+        seconds = agreed - started, call.encoding.seconds, call.decoding.seconds, perf_counter() - started
         if tuning is not None and index < tuning.trials:
             tuning.report(index, seconds[-1])
         self.last = Record(plan.collective, plan.schedule.name, plan.codec_name, call.raw_bytes, call.wire_bytes, seconds, call.events)

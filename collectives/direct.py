@@ -3,6 +3,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from .call import Call, shard
+from .entries import select, to_owners
 from .schedule import BYTE, CODED, MESSAGE, Schedule
 
 
@@ -19,11 +20,20 @@ class Direct(Schedule):
         share = plan.wire_bytes / size
         return 2 * (MESSAGE * size + BYTE * share * (size - 1)) + CODED * 3 * plan.nbytes
 
+    def reduces(self, plan):
+        return super().reduces(plan) or (plan.collective == "reduce_scatter" and plan.codec.algebra == "union" and plan.op in ("sum", "mean"))
+
     def allreduce(self, call: Call):
         yield from _reduce(call, share_sum=True)
 
     def reduce_scatter(self, call: Call):
-        yield from _reduce(call, share_sum=False)
+        if call.codec.algebra == self.algebra:
+            yield from _reduce(call, share_sum=False)
+        elif call.n:  # entries that are selected from the whole array, not from each shard
+            acc = call.array(call.out.size, call.plan.accumulator)
+            yield from to_owners(call, select(call), [shard(call.n, call.size, r)[0] for r in range(call.size)] + [call.n], acc)
+            call.finish_sum(acc, 0, call.out, 0, call.out.size)
+            yield from call.sent()
 
     def allgather(self, call: Call):
         yield from _exchange(call, [(0, call.n)] * call.size, spans(call.rows[:, 0]), same=True)

@@ -28,12 +28,13 @@ class OneShot(Schedule):
                 call.send(frame, part, peer)
         inside = call.plan.accumulator == call.dtype  # then the output itself accumulates: x has been encoded by now
         acc = call.out if inside else call.array(cut.widest, call.plan.accumulator)
+        streamed = inside and cut.parts > 1 and call.op == "sum"  # then the output is not touched again
         for part in range(cut.parts):
             while not all(f.ready(part) for f in incoming.values()):
                 yield list(incoming.values())
             at, m = cut.span(part)
             first = at if inside else 0
-            call.sum_part(acc, first, m, (call.theirs(frame if r == call.rank else incoming[r], part) for r in range(call.size)))
+            call.sum_part(acc, first, m, (call.theirs(frame if r == call.rank else incoming[r], part) for r in range(call.size)), streamed)
             call.finish_sum(acc, first, call.out, at, m)
         yield from call.sent()
 

@@ -7,19 +7,28 @@ _SCHEDULES: dict[str, Schedule] = {}
 class Schedule:
     """Base of all schedules: a method named like a collective carries it out, given a `Call`.
 
-    name      what `schedule=` and `Communicator.last` say
+    name      what `schedule=` and `Communicator.last` say; a class without one is a base
     ordered   it uses MPI's own collectives, which all ranks must start in the same order
+    algebra   of the codecs whose reductions it carries out
+    takes_sparse   whether x may be a sparse array
     """
 
     name: str
     ordered = False
+    algebra = "decode"
+    takes_sparse = False
 
     def __init_subclass__(cls):
-        _SCHEDULES[cls.name] = cls()
+        if "name" in vars(cls):
+            _SCHEDULES[cls.name] = cls()
 
     def can(self, plan) -> bool:
         """Whether this schedule carries out the plan's collective for its codec, op and dtype."""
-        return hasattr(self, plan.collective)
+        return hasattr(self, plan.collective) and (plan.op is None or self.reduces(plan))
+
+    def reduces(self, plan) -> bool:
+        """Whether it adds wires of the plan's codec up, or finds their extreme: only decoded arrays have one."""
+        return plan.codec.algebra == self.algebra and (self.algebra == "decode" or plan.op in ("sum", "mean"))
 
     def cost(self, plan, size: int) -> float:
         """Seconds that the plan's call would take, roughly: of the schedules that can, the cheapest is chosen.
@@ -36,15 +45,14 @@ def schedules() -> tuple[str, ...]:
 
 def choose(plan, size: int, name: str) -> Schedule:
     """The schedule for a plan: the one named, or for "auto" the cheapest. Raises ValueError if it cannot carry the plan out."""
-    if name == "auto":
-        return min((s for s in _SCHEDULES.values() if s.can(plan)), key=lambda s: s.cost(plan, size))
-    schedule = _SCHEDULES.get(name)
-    if schedule is None:
+    if name != "auto" and name not in _SCHEDULES:
         raise ValueError(f"no schedule {name!r}; there are auto, {', '.join(_SCHEDULES)}")
-    if not schedule.can(plan):
-        able = [s.name for s in _SCHEDULES.values() if s.can(plan)]
-        raise ValueError(f"{plan.description} does not go by schedule {name!r}; it can by {', '.join(able)}")
-    return schedule
+    able = {s.name: s for s in _SCHEDULES.values() if s.can(plan)}
+    if name in able:
+        return able[name]
+    if name != "auto" or not able:
+        raise ValueError(f"{plan.description} does not go by schedule {name!r}; it can by {', '.join(able) or 'none'}")
+    return min(able.values(), key=lambda s: s.cost(plan, size))
 
 
 # Cost model of one transfer: seconds a message, seconds an encoded byte moved, seconds an uncompressed byte encoded or decoded.

@@ -13,6 +13,7 @@ import weakref
 import numpy as np
 
 from .. import _native
+from ..compress import frame
 from .errors import PeerLostError
 
 
@@ -107,11 +108,56 @@ class Incoming(Pending):
             self._arrived += 1
         return True
 
+    def place(self, part):
+        """The buffer that holds a part, and its first and last byte there."""
+        return self.buffer, self.cut.edges[part], self.cut.edges[part + 1]
+
     def done(self):
         return self.ready(len(self.requests) - 1)
 
     def missing(self):
         return [] if self.done() else self.peers[:1]
+
+
+class Unannounced(Incoming):
+    """Frames of sizes that only their sender knows: each is received when it is here, into a buffer of its own."""
+
+    __slots__ = ("_transport", "_take", "_tag", "_places")
+
+    def __init__(self, transport, take, cut, peer, tag):
+        super().__init__(None, cut)
+        self.peers = [peer]
+        self._transport, self._take, self._tag = transport, take, tag
+        self._places = []  # of each part: buffer, bytes
+
+    def ready(self, part) -> bool:
+        while self._arrived <= part:
+            if not self.requests:
+                found = self._transport.probe(self.peers[0], self._tag)
+                if found is None:
+                    return False
+                message, size = found
+                buffer = self._take(size)[:size]
+                self.requests = [message.Irecv([buffer, MPI.BYTE])]
+                self._places.append(buffer)
+            if not MPI.Request.Testall(self.requests):
+                return False
+            self.requests = []
+            head = self._places[-1]
+            if head.size == frame.SIZE and (size := frame.unpack(head)[-1]):  # announced: the rest comes in several messages
+                buffer = self._places[-1] = self._take(frame.SIZE + size)[: frame.SIZE + size]
+                buffer[: frame.SIZE] = head
+                for at in range(frame.SIZE, buffer.size, _CHUNK):
+                    self.requests.append(self._transport.comm.Irecv([buffer[at : at + _CHUNK], MPI.BYTE], self.peers[0], self._tag))
+                continue
+            self._arrived += 1
+        return True
+
+    def place(self, part):
+        return self._places[part], 0, self._places[part].size
+
+    def done(self):
+        return self.ready(self.cut.parts - 1)
 
 
 class _Agreement:
@@ -258,8 +304,14 @@ class Transport:
     def tag(sequence, phase):
         return _FIRST_TAG + sequence % _TAGS * _PHASES + phase
 
-    def send(self, pending: Pending, buffer, begin, end, peer, tag):
-        """buffer[begin:end] to a peer; the buffer must stay as it is until `pending` is done."""
+    def send(self, pending: Pending, buffer, begin, end, peer, tag, announce=False):
+        """buffer[begin:end] to a peer; the buffer must stay as it is until `pending` is done.
+
+        announce: a frame whose size the peer cannot know; where it takes more than one message its header goes ahead.
+        """
+        if announce and end - begin > _CHUNK:
+            pending.add(self.comm.Isend([buffer[begin : begin + frame.SIZE], MPI.BYTE], peer, tag), peer)
+            begin += frame.SIZE
         for at in range(begin, end, _CHUNK):
             pending.add(self.comm.Isend([buffer[at : min(end, at + _CHUNK)], MPI.BYTE], peer, tag), peer)
 
@@ -269,6 +321,10 @@ class Transport:
         for begin, end in zip(cut.edges, cut.edges[1:]):
             incoming.add(self.comm.Irecv([buffer[begin:end], MPI.BYTE], peer, tag), peer)
         return incoming
+
+    def await_frames(self, take, cut, peer, tag) -> Incoming:
+        """The parts of a cut from a peer, each a frame of unknown size; `take` gives buffers."""
+        return Unannounced(self, take, cut, peer, tag)
 
     def message_tag(self, tag):
         if isinstance(tag, bool) or not isinstance(tag, (int, np.integer)) or not 0 <= tag <= self._largest_message_tag:

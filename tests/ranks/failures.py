@@ -190,10 +190,10 @@ def damaged():
     comm = tw.Communicator(timeout=TIMEOUT, checksum=True)
     send = comm.transport.send
 
-    def damage(pending, buffer, begin, end, peer, tag):
+    def damage(pending, buffer, begin, end, peer, tag, announce=False):
         if end - begin > 64:
             buffer[end - 9] ^= 1
-        return send(pending, buffer, begin, end, peer, tag)
+        return send(pending, buffer, begin, end, peer, tag, announce)
 
     comm.transport.send = damage
     try:

@@ -11,13 +11,19 @@ from sklearn.datasets import load_digits
 
 import thinwire as tw
 
-HIDDEN, BATCH, STEPS, RATE = 32, 32, 150, 0.5
+HIDDEN, BATCH, MOMENTUM = 32, 32, 0.9
+PLAIN, HEAVY = dict(rate=0.5, steps=150), dict(rate=0.05, steps=300)  # without and with momentum, whose steps are ten times as long
+# what a codec does to the gradients: the codec, an ErrorFeedback's options or None, and the optimizer
 CONFIGURATIONS = {
-    "raw": ("raw", False),
-    "int8": ("int8", False),
-    "int4 with feedback": ("int4", True),
-    "sign with feedback": ("sign:block=4096", True),
-    "sign without feedback": ("sign:block=4096", False),
+    "raw": ("raw", None, PLAIN),
+    "int8": ("int8", None, PLAIN),
+    "int4 with feedback": ("int4", {}, PLAIN),
+    "sign with feedback": ("sign:block=4096", {}, PLAIN),
+    "sign without feedback": ("sign:block=4096", None, PLAIN),
+    "raw with momentum": ("raw", None, dict(HEAVY, momentum=MOMENTUM)),
+    "1 % with momentum correction": ("topk:0.01", dict(momentum=MOMENTUM), HEAVY),
+    "1 % int8 with momentum correction": ("topk:0.01|int8", dict(momentum=MOMENTUM), HEAVY),
+    "1 % with feedback": ("topk:0.01", {}, HEAVY),
 }
 
 images, labels = load_digits(return_X_y=True)
@@ -53,17 +59,20 @@ def gradient(w, x, y):
     return np.concatenate([(x.T @ back).ravel(), back.sum(axis=0), (hidden.T @ p).ravel(), p.sum(axis=0)])
 
 
-def train(comm, seed, codec, with_feedback):
-    """Test accuracy after STEPS steps of SGD; every rank draws its own batches and holds the same weights."""
+def train(comm, seed, codec, feedback, optimizer):
+    """Test accuracy after some steps of SGD; every rank draws its own batches and holds the same weights."""
     start = np.random.RandomState(seed)
     w = np.concatenate([start.randn(64 * HIDDEN) / 8, np.zeros(HIDDEN), start.randn(HIDDEN * 10) / HIDDEN**0.5, np.zeros(10)]).astype(np.float32)
     batches = np.random.RandomState(1000 * seed + comm.rank)
     mine = TRAIN[comm.rank :: comm.size]
-    feedback = tw.ErrorFeedback() if with_feedback else None
-    for step in range(STEPS):
+    feedback = None if feedback is None else tw.ErrorFeedback(**feedback)
+    velocity = np.zeros_like(w)
+    for step in range(optimizer["steps"]):
         batch = mine[batches.randint(0, len(mine), BATCH)]
         g = gradient(w, images[batch], labels[batch])
-        w -= RATE * comm.allreduce(g, op="mean", codec=codec, seed=step, feedback=feedback, key="w" if with_feedback else None)
+        velocity *= optimizer.get("momentum", 0.0)
+        velocity += comm.allreduce(g, op="mean", codec=codec, seed=step, feedback=feedback, key="w")
+        w -= np.float32(optimizer["rate"]) * velocity
     return float((forward(w, images[TEST])[1].argmax(axis=1) == labels[TEST]).mean())
 
 
