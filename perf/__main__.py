@@ -20,7 +20,7 @@ import thinwire as tw
 
 from ..compress.codec import auto_quality
 from . import codecs, collectives
-from .measure import DTYPES, Usage, parse_size
+from .measure import DTYPES, LAWS, Usage, parse_size
 from .table import describe
 
 _LAUNCHERS = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID")  # where a rank is known before MPI is loaded
@@ -84,7 +84,10 @@ def parser() -> argparse.ArgumentParser:
     add("-d", "--datatype", choices=DTYPES, default="float")
     add("-w", "--warmup", type=_at_least(0), default=5, metavar="N", help="calls before the rounds")
     add("--rounds", type=_at_least(1), default=7, metavar="N")
-    add("--input", metavar="FILE.npy", help="real values: flat, or a row per rank; repeated up to the size. uint16 holds bfloat16's bits")
+    add(
+        "--input", metavar="LAW|FILE.npy",
+        help=f"values: {', '.join(LAWS)}, or a file, flat or a row per rank; repeated up to the size. uint16 holds bfloat16's bits",
+    )  # fmt: skip
     add("--threads", type=_at_least(1), metavar="N", help="threads a rank (default OMP_NUM_THREADS, else 1)")
     add("--json", action="store_true", help="print one JSON list of rows, with the columns as keys, and nothing else")
 

@@ -29,10 +29,12 @@ COLUMNS = (
     Column("add", "GB/s", "5.2f", "the same, added to an accumulator", spread=True),
     Column("read", "GB/s", "5.2f", "a pass over all magnitude bits: the library's vectorized search for non-finite values", spread=True),
     Column("memcpy", "GB/s", "5.2f", "bytes copied a second", spread=True),
+    Column("passes", "", "5.2f", "time to encode / time of a read pass, in the same rounds"),
     Column("enc/read", "", "5.2f", "encode / read"),
     Column("dec/read", "", "5.2f", "decode / read"),
     Column("add/read", "", "5.2f", "add / read"),
     Column("stoch", "", "5.2f", "time to encode with stochastic rounding / with nearest, where a codec has both"),
+    Column("kept", "", "8.6f", "part of the values that a selection keeps"),
     Column("error", "", "8.1e", "max |y - x| / max |x|"),
     Column("rms", "", "8.1e", "root of mean square of y - x, relative to x's"),
 )
@@ -94,7 +96,9 @@ def measure(codec, x, options):
     wrong, error, rms = check(codec, x, used, y)
     stoch = float(np.median(times[twins[1]]) / np.median(times[twins[0]])) if twins else None
     relative = {f"{name[:3]}/read": speed[name].median / speed["read"].median for name in ("encode", "decode", "add")}
-    return dict(size=x.nbytes, ratio=x.nbytes / used.size, stoch=stoch, error=error, rms=rms, **speed, **relative), wrong
+    passes = float(np.median(times["encode"] / times["read"]))
+    kept = codec.kernels.select(codec.params, x, 0, x.size, dtype_code(x.dtype), 1)[0].size / x.size if codec.selects else None
+    return dict(size=x.nbytes, ratio=x.nbytes / used.size, stoch=stoch, error=error, rms=rms, passes=passes, kept=kept, **speed, **relative), wrong
 
 
 def run(options, parser) -> int:

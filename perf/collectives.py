@@ -345,7 +345,7 @@ def versions() -> str:
 
 
 def origin(options) -> str:
-    return f"input {options.input or 'standard normal'}, on 4 KiB pages"
+    return f"input {options.input or 'normal'}, on 4 KiB pages"
 
 
 def processor() -> str:

@@ -16,6 +16,13 @@ DTYPES = {
 }  # fmt: skip
 """nccl-tests' names for what codecs take."""
 
+LAWS = {
+    "normal": lambda rng, n: rng.standard_normal(n, np.float32),
+    "laplace": lambda rng, n: rng.laplace(size=n),
+    "student3": lambda rng, n: rng.standard_t(3, n),
+}  # fmt: skip
+"""Where values come from, if not from a file."""
+
 tqdm.monitor_interval = 0  # no thread that wakes up while something is timed
 
 
@@ -85,9 +92,10 @@ def pages(n, dtype):
 
 
 def values(n, dtype, rank=0, path=None):
-    """A rank's n input values: normally distributed, or the rank's row of a .npy file, repeated as often as needed. On 4 KiB pages."""
-    if path is None:
-        source = np.random.default_rng(rank).standard_normal(n, np.float32)
+    """A rank's n input values: drawn from a law, or the rank's row of a .npy file, repeated as often as needed. On 4 KiB pages."""
+    law = LAWS.get(path or "normal")
+    if law:
+        source = law(np.random.default_rng(rank), n)
     else:
         try:
             stored = np.load(path, mmap_mode="r")

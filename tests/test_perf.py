@@ -133,11 +133,19 @@ def test_codecs(datatype):
     for r in table.values():
         for speed in ("encode", "decode", "add", "read", "memcpy"):
             assert 0 < r[f"{speed}_min"] <= r[speed] <= r[f"{speed}_max"]
-        assert r["enc/read"] == pytest.approx(r["encode"] / r["read"])
+        assert r["enc/read"] == pytest.approx(r["encode"] / r["read"]) and r["passes"] > 0
+        assert (r["kept"] is None) == (not tw.codec(r["codec"]).selects)
         assert 0 <= r["rms"] and 0 <= r["error"] < 4
     size = 4 if datatype == "float" else 2
     assert table["int8"]["ratio"] == pytest.approx(size / (1 + 4 / 256), rel=0.01) and table["int8"]["stoch"] > 0
     assert table["raw"]["ratio"] == 1 and table["raw"]["error"] == 0 and table["raw"]["stoch"] is None
+
+
+def test_selections_of_a_law():
+    table = rows("codecs", "-b", "1M", "--input", "laplace", "--codec", "topk:0.001;topk:k=100;sidco:0.01", "--rounds", "1")
+    assert [r["codec"] for r in table] == ["topk:0.001", "topk:k=100", "sidco:0.01"]
+    assert table[0]["kept"] == 262 / 2**18 and table[1]["kept"] == 100 / 2**18 and table[2]["kept"] == pytest.approx(0.01, rel=0.1)
+    assert perf("codecs", "--input", "cauchy").returncode == 2
 
 
 def tampered(statement):
