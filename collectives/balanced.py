@@ -55,6 +55,8 @@ class Balanced(SparseSchedule):
     def _largest(call, sums: Entries):
         """Generator: those of this rank's sums that are among the k largest of all ranks' sums; k as the codec has it."""
         k = call.codec.count(call.n)
+        with np.errstate(over="ignore"):
+            sums = sums[sums.value.astype(call.dtype) != 0]  # what the array's dtype does not hold is nobody's
         unsigned = np.dtype(f"u{sums.value.itemsize}")
         magnitudes = sums.value.view(unsigned) & unsigned.type(np.iinfo(unsigned).max >> 1)
         ascending = np.sort(magnitudes)

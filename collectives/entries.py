@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import ml_dtypes
 import numpy as np
 
 from .. import _native
@@ -99,7 +100,7 @@ def unpack(call: Call, source, base: int, codec=None) -> Entries:
     codec = call.codec if codec is None else codec
     with call.decoding:
         buffer, begin, end = call.wire(source, 0)
-        found = codec.kernels.unpack(codec.params, buffer, begin, end - begin, source.cut.n, source.cut.code, base)
+        found = codec.kernels.unpack(codec.params, buffer, begin, end - begin, source.cut.n, source.cut.code, base, call.n > 1 << 32)
         if found is None:
             raise call.no_wire(source.cut.n)
     return Entries(*found)
@@ -220,24 +221,28 @@ def nonzero(call: Call, acc, base: int, end: int) -> Entries:
 
 
 def add_values(call: Call, entries: Entries):
-    """Generator: the sum over all ranks of values that stand at the same positions, by `direct`, and one value more, which is finite unless one of
-    the ranks has left out a non-finite value."""
-    k, size = len(entries), call.dtype.itemsize
-    x = View(call.array(k + 1, call.dtype), call.code, (k + 1,))
-    x.flat[:k], x.flat[k] = entries.value, np.nan if entries.poisoned else 0
-    plan, *_ = call.communicator._plan("allreduce", k + 1, x, call.codec.then, call.op, "direct", None, "propagate")
+    """Generator: the sum over all ranks of values that stand at the same positions, by `direct`."""
+    k, narrow = len(entries), call.plan.accumulator != call.dtype
+    x, value = View(call.array(k, call.dtype), call.code, (k,)), entries.value
+    if narrow and entries.residual is not None:  # finite in the accumulator's type, so finite here: the residual keeps the rest
+        largest = float(ml_dtypes.finfo(call.dtype).max)
+        value = np.clip(value, -largest, largest)
+    x.flat[:] = value
+    # Not among the communicator's plans: the number of values may be another in each call.
+    plan = type(call.plan)(call.size, "allreduce", k, x, call.codec.then, call.op, "direct", None, "propagate")
     lost = _Lost(call)
     inner = Call(call.communicator, plan, call.sequence, x, call.seed, None if entries.residual is None else (lost, None), call.blocking)
     inner.encoding, inner.decoding, inner.taken, inner.events = call.encoding, call.decoding, call.taken, call.events
-    inner.out = call.array(k + 1, call.dtype)
+    inner.out = call.array(k, call.dtype)
     yield from plan.carry_out(inner)
     call.wire_bytes += inner.wire_bytes
-    call.raw_bytes = 2 * call.n * size * (call.size - 1) // call.size  # the array by `direct`
+    call.raw_bytes = 2 * call.n * call.dtype.itemsize * (call.size - 1) // call.size  # the array by `direct`
     if entries.residual is not None:
-        entries.residual[entries.home] += entries.value - x.flat[:k].astype(entries.value.dtype)  # what the array's dtype does not hold
-        for role, weight, (a, b) in (("worker", 1, (0, k)), ("owner", call.size if call.op == "mean" else 1, shard(k + 1, call.size, call.rank))):
+        if narrow:
+            entries.residual[entries.home] += entries.value - x.flat.astype(entries.value.dtype)
+        for role, weight, (a, b) in (("worker", 1, (0, k)), ("owner", call.size if call.op == "mean" else 1, shard(k, call.size, call.rank))):
             if role in lost.arrays:
-                entries.residual[entries.home[a:b]] += lost.arrays[role][: min(b, k) - a] * weight
+                entries.residual[entries.home[a:b]] += lost.arrays[role] * weight
     return inner.out
 
 

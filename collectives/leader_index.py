@@ -46,12 +46,16 @@ class LeaderIndex(SparseSchedule):
                 yield from _tell(call, entries.index)
         else:
             entries = _gather(call, (yield from _hear(call, leader)))
+        poisoned = yield from call.transport.exchange(call.sequence, np.array([entries.poisoned], np.int64), 2)
         sums = yield from add_values(call, entries)
+        yield from call.sent()
         with call.decoding:
-            _native.clear(call.out) if math.isfinite(sums[-1]) else call.out.fill(np.nan)
+            if poisoned.any():
+                call.out.fill(np.nan)
+                return
+            _native.clear(call.out)
             a, b = np.searchsorted(entries.index, (start, stop))
             call.out[entries.index[a:b] - entries.index.dtype.type(start)] = sums[a:b]
-        yield from call.sent()
 
 
 def _tell(call: Call, index):
@@ -90,6 +94,8 @@ def _gather(call: Call, index) -> Entries:
         if residual is None:
             return Entries(index, call.x[index].astype(call.plan.accumulator))
         np.add(residual, call.x, out=residual)
+        largest = np.finfo(residual.dtype).max
+        np.clip(residual, -largest, largest, out=residual)
         value = residual[index]
         residual[index] = 0
         call.selected(index)

@@ -36,12 +36,18 @@ class RecursiveDoubling(SparseSchedule):
             for step in range(power.bit_length() - 1):
                 other = me ^ 1 << step
                 partner = 2 * other if other < pairs else other + pairs
-                alone = step == 0 and rank >= 2 * pairs
-                call.send(mine if alone else _packed(call, entries), 0, partner, 1)
+                frame = mine
+                if step or rank < 2 * pairs:
+                    frame = _packed(call, entries)
+                    entries = unpack(call, frame, 0, call.codec.exact)  # as its partner sees them
+                call.send(frame, 0, partner, 1)
                 theirs = yield from (_own if step == 0 and partner >= 2 * pairs else _sum)(call, partner, 1)
-                entries = merged(call, entries, theirs)
-            if rank < 2 * pairs:
-                call.send(_packed(call, entries), 0, rank + 1, 2)
+                entries = merged(call, *((entries, theirs) if me < other else (theirs, entries)))  # alike on both
+            if pairs:  # those of odd ranks get the sum by a wire, so all see it through one
+                frame = _packed(call, entries)
+                entries = unpack(call, frame, 0, call.codec.exact)
+                if rank < 2 * pairs:
+                    call.send(frame, 0, rank + 1, 2)
         write(call, [finished(call, entries)])
         yield from call.sent()
 

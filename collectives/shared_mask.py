@@ -30,9 +30,9 @@ class SharedMask(SparseSchedule):
         masks = yield from call.transport.exchange(call.sequence, mask, 2)
         if (masks != masks[0]).any() or masks[0][2]:
             differ = [r for r, row in enumerate(masks) if (row != masks[0]).any()]
-            call.events.append(f"the positions of ranks {differ} differ from those of rank 0: by gather-union")
+            call.events.append(f"the positions of ranks {differ} differ from those of rank 0: by gather-union" if differ else "non-finite values: by gather-union")
             yield from gather(call, entries)
             return
         sums = yield from add_values(call, entries)
-        write(call, [Entries(entries.index, sums[:-1].astype(call.plan.accumulator))])
+        write(call, [Entries(entries.index, sums.astype(call.plan.accumulator))])
         yield from call.sent()

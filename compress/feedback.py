@@ -95,7 +95,7 @@ class _Entry:
         self._open = False
         if not self._clean:
             return
-        if self.how.masks and not self._told:
+        if self.how.masks and self.velocity.size and not self._told:
             raise RuntimeError(f"feedback {key!r}: momentum is to be masked, and the schedule did not say what was sent")
         local = self.residuals.get("local")
         if local is not None:

@@ -11,7 +11,7 @@ from .array import View, view
 class SparseArray:
     """A flat array of `size` values of which those at `indices` are given and the others are zero.
 
-    indices   integers in [0, size), any order; values given for one index more than once add up, in the order given
+    indices   integers in [0, size), any order; values given for one index more than once add up
     values    as many, of a float dtype
     """
 
@@ -41,7 +41,7 @@ class SparseArray:
         return SparseView(*_coalesced(self._places.flat, self._numbers.flat), self._numbers.code, self.size, self._like)
 
     def _like(self, index, values):
-        return SparseArray(index, self._numbers.like(values, values.shape), self.size)
+        return SparseArray(index.astype(np.int64), self._numbers.like(values, values.shape), self.size)
 
 
 class RowSparse:
@@ -89,7 +89,7 @@ class RowSparse:
         rows, place = np.unique(index // index.dtype.type(max(self._width, 1)), return_inverse=True)
         full = np.zeros((rows.size, self._width), values.dtype)
         full[place, index % index.dtype.type(max(self._width, 1))] = values
-        return RowSparse(rows, self._numbers.like(full.ravel(), (rows.size, *self.shape[1:])), self.shape)
+        return RowSparse(rows.astype(np.int64), self._numbers.like(full.ravel(), (rows.size, *self.shape[1:])), self.shape)
 
 
 def _coalesced(index, values):

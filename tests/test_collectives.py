@@ -8,14 +8,14 @@ import pytest
 
 from thinwire.collectives.hashed import Shuffle
 
-EVERY = "allreduce others sparse sparse_arrays sparse_bytes exact_sums operations dtypes groups two_communicators nonblocking module"
+EVERY = "allreduce others sparse sparse_arrays sparse_bytes sparse_edges exact_sums operations dtypes groups two_communicators nonblocking module"
 MORE = "large layouts torch_tensors seeds feedback checkpoint nonfinite counters arguments"
 SECTIONS = {
     1: f"{EVERY} {MORE} huge",
     2: f"{EVERY} {MORE} memory",
     3: f"{EVERY} {MORE}",
     4: f"{EVERY} arguments",
-    5: "allreduce others sparse sparse_bytes exact_sums groups nonblocking",
+    5: "allreduce others sparse sparse_bytes sparse_edges exact_sums groups nonblocking",
 }
 
 

@@ -11,6 +11,7 @@ import json
 import os
 import struct
 import sys
+import tempfile
 from time import perf_counter
 
 import ml_dtypes
@@ -112,14 +113,20 @@ class _output:
     def __init__(self, source, target):
         if os.path.exists(target) and os.path.samefile(source, target):
             raise FileError(f"{target} would overwrite its own input")
-        self.target, self.file = target, open(f"{target}.part", "wb")
+        self.target, self.whole = target, not os.path.exists(target) or os.path.isfile(target)  # a device or a pipe is written as it is
+        self.file = tempfile.NamedTemporaryFile(dir=os.path.dirname(target) or ".", suffix=".part", delete=False) if self.whole else open(target, "wb")
 
     def __enter__(self):
         return self.file
 
     def __exit__(self, error, *_):
         self.file.close()
-        os.remove(self.file.name) if error else os.replace(self.file.name, self.target)
+        if self.whole and error:
+            os.remove(self.file.name)
+        elif self.whole:
+            os.umask(mask := os.umask(0))
+            os.chmod(self.file.name, 0o666 & ~mask)  # temporary files are their owner's alone
+            os.replace(self.file.name, self.target)
 
 
 def main(argv=None):

@@ -671,6 +671,26 @@ def sparse(comm):
                     sums_in_rank_order(whole, codec, xs, "sum", seed, codec, name, dtype, n, "reduce_scatter")
 
 
+def sparse_edges(comm):
+    """What a review found: +0 by cancelling before -0, one value at a common position, float16 beyond its range, momentum of nothing."""
+    for codec in (c for c in CODECS if c.selects):
+        for schedule in tw.schedules():
+            x = np.array([(1.0, -1.0, -0.0, 0.0, -0.0)[RANK]], np.float32)
+            y = able(codec, lambda: comm.allreduce(x, codec=codec, schedule=schedule, seed=1), schedule)
+            if y is not None:
+                everywhere(y, codec, schedule, "a sum of zero")
+            fb = tw.ErrorFeedback()
+            for step in range(4):
+                y = able(codec, lambda: comm.allreduce(np.full(2, 40000, np.float16), codec=codec, schedule=schedule, op="mean", seed=step, feedback=fb, key="g"), schedule)
+            expect(y is None or all(np.isfinite(r).all() for state in fb.state_dict().values() for r in state["residuals"].values()), codec, schedule, "float16")
+            fb = tw.ErrorFeedback(momentum=0.9)
+            y = able(codec, lambda: comm.allreduce(np.empty(0, np.float32), codec=codec, schedule=schedule, feedback=fb, key="g"), schedule)
+            expect(y is None or y.size == 0, codec, schedule, "nothing")
+    for spec in ("clt_k:k=1|mean", "randomk:k=1|mean"):
+        y = comm.allreduce(np.array([0.5, 3.0], np.float32), codec=spec, schedule="leader-index")
+        expect(np.count_nonzero(y) == 1 and y.max() in (0.5 * SIZE, 3.0 * SIZE), spec, y)
+
+
 def _nothing_but(rank, where):
     return lambda n, dtype, r: values(n, dtype, r) * np.asarray(where(n, r) & (rank is None or r == rank)).astype(dtype)
 
@@ -747,6 +767,10 @@ def sparse_arrays(comm):
         same(comm.allreduce(x, codec=codec).dense(), np.array([0, 1, 0, 2, 0, 0], np.float32) * SIZE, "an index given twice")
         raises(ValueError, lambda: comm.allreduce(x, codec=codec, out=np.empty(6, np.float32)), "out")
         raises(ValueError, lambda: comm.allreduce(x, codec=codec, feedback=tw.ErrorFeedback(), key="g"), "feedback")
+        for schedule in ("gather-union", "hashed", "recursive-doubling"):
+            far = comm.allreduce(tw.SparseArray(np.array([5, 2**33 - 1 - RANK]), np.ones(2, np.float32), 2**33), codec=codec, schedule=schedule)
+            expected = [5, *(2**33 - SIZE + r for r in range(SIZE))]
+            expect(far.indices.tolist() == expected and far.values.tolist() == [SIZE] + [1] * SIZE, codec, schedule, "beyond 32 bits:", far.indices, far.values)
     x = tw.SparseArray(np.array([3]), np.ones(1, np.float32), 6)
     for codec in CODECS:
         if not codec.keeps_all:
@@ -1059,7 +1083,7 @@ def memory(comm):
 
 SECTIONS = [
     allreduce, others, large, exact_sums, operations, dtypes, layouts, torch_tensors, groups, two_communicators, nonblocking, seeds, feedback, checkpoint, nonfinite, counters,
-    arguments, module, huge, memory, sparse, sparse_arrays, sparse_bytes,
+    arguments, module, huge, memory, sparse, sparse_arrays, sparse_bytes, sparse_edges,
 ]  # fmt: skip
 
 if __name__ == "__main__":
