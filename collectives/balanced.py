@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from .call import Call
-from .entries import Entries, SparseSchedule, select, to_all, to_owners, write
+from .entries import Entries, SparseSchedule, select, sums, to_all, to_owners, write
 
 _DIGIT = 4  # bits of the threshold that are found in one round
 
@@ -34,8 +34,8 @@ class Balanced(SparseSchedule):
         entries = select(call, report=False)
         before = None if entries.residual is None else entries.residual[entries.index]
         edges = yield from self._regions(call, entries)
-        sums = yield from self._largest(call, (yield from to_owners(call, entries, edges)))
-        results = yield from to_all(call, sums, edges)
+        owned = sums(call, (yield from to_owners(call, entries, edges)), edges)
+        results = yield from to_all(call, (yield from self._largest(call, owned)), edges)
         write(call, results)
         if entries.residual is not None:
             kept = np.isin(entries.index, np.concatenate([r.index for r in results]), assume_unique=True)
@@ -52,13 +52,13 @@ class Balanced(SparseSchedule):
         return [0, *map(int, inner), call.n]
 
     @staticmethod
-    def _largest(call, sums: Entries):
+    def _largest(call, owned: Entries):
         """Generator: those of this rank's sums that are among the k largest of all ranks' sums; k as the codec has it."""
         k = call.codec.count(call.n)
         with np.errstate(over="ignore"):
-            sums = sums[sums.value.astype(call.dtype) != 0]  # what the array's dtype does not hold is nobody's
-        unsigned = np.dtype(f"u{sums.value.itemsize}")
-        magnitudes = sums.value.view(unsigned) & unsigned.type(np.iinfo(unsigned).max >> 1)
+            owned = owned[owned.value.astype(call.dtype) != 0]  # what the array's dtype does not hold is nobody's
+        unsigned = np.dtype(f"u{owned.value.itemsize}")
+        magnitudes = owned.value.view(unsigned) & unsigned.type(np.iinfo(unsigned).max >> 1)
         ascending = np.sort(magnitudes)
 
         def counts(thresholds):
@@ -75,6 +75,6 @@ class Balanced(SparseSchedule):
             bits -= _DIGIT
         at, above = (yield from counts([threshold, threshold + 1])).T
         spare = k - int(above.sum()) - int((at - above)[: call.rank].sum())  # entries at the threshold itself that this rank may keep
-        keep = (magnitudes > threshold) | ~np.isfinite(sums.value)  # nothing non-finite is left out
+        keep = (magnitudes > threshold) | ~np.isfinite(owned.value)  # nothing non-finite is left out
         keep[np.flatnonzero(magnitudes == threshold)[: max(spare, 0)]] = True
-        return sums[keep]
+        return owned[keep]

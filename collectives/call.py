@@ -13,7 +13,7 @@ import numpy as np
 
 from .. import _native
 from ..compress import frame
-from ..compress.array import DTYPES, dtype_code
+from ..compress.array import dtype_code
 from ..compress.codec import Codec, WireError, accumulator
 from .errors import MismatchError
 from .transport import Incoming, Pending
@@ -158,7 +158,6 @@ class Call:
         self.plan, self.codec, self.op = plan, plan.codec, plan.op
         self.x, self.n, self.code, self.dtype = view.flat, view.n, view.code, view.dtype
         self.index = getattr(view, "index", None)  # where the values of a sparse array stand
-        self.sparse = self.index is not None
         self.sequence, self.seed, self.blocking = sequence, seed, blocking
         self.entry = entry  # (feedback entry, key), or None
         self.encoding, self.decoding = Phase(), Phase()
@@ -170,6 +169,11 @@ class Call:
     def progress(self):
         """Parts encoded and decoded."""
         return self.encoding.steps + self.decoding.steps
+
+    @property
+    def sparse(self):
+        """Whether the array is a sparse one, and its result."""
+        return self.index is not None
 
     @property
     def peers(self):

@@ -10,7 +10,7 @@ import numpy as np
 from .. import _native
 from ..compress import frame
 from ..compress.array import target as to_target, view as to_view
-from ..compress.codec import Codec, WireError, accumulator, auto_quality, codec as to_codec
+from ..compress.codec import WireError, accumulator, auto_quality, codec as to_codec
 from ..compress.feedback import ErrorFeedback
 from ..compress.sparse_array import RowSparse, SparseArray, SparseView
 from .auto import Tuning, candidates
@@ -57,6 +57,7 @@ class Plan:
         self.scale = 2.0 ** -(size - 1).bit_length() if op == "mean" else 1.0
         self.divisor = size * self.scale if op == "mean" else 1.0
         self._cuts: dict = {}
+        self._values: Plan | None = None
 
     def _check(self, nonfinite):
         if nonfinite not in ("propagate", "raise"):
@@ -74,6 +75,12 @@ class Plan:
                 raise ValueError(f"op {self.op!r} needs a lossless codec, not {self.codec}: a rounded extreme belongs to no rank")
             if self.dtype.kind == "c":
                 raise TypeError(f"{self.dtype} values have no {self.op}")
+
+    def values(self, size, x) -> Plan:
+        """The plan of a sum of values that stand at the same positions on all ranks: by `direct`, coded by this plan's stage."""
+        if self._values is None or self._values.n != x.n:
+            self._values = Plan(size, "allreduce", x.n, x, self.codec.then, self.op, "direct", None, "propagate")
+        return self._values
 
     def cut(self, n, code, tail) -> Cut:
         cut = self._cuts.get((n, code))

@@ -3,7 +3,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from .call import Call, shard
-from .entries import select, to_owners
+from .entries import add_up, select, to_owners
 from .schedule import BYTE, CODED, MESSAGE, Schedule
 
 
@@ -30,8 +30,10 @@ class Direct(Schedule):
         if call.codec.algebra == self.algebra:
             yield from _reduce(call, share_sum=False)
         elif call.n:  # entries that are selected from the whole array, not from each shard
+            edges = [shard(call.n, call.size, r)[0] for r in range(call.size)] + [call.n]
+            terms = yield from to_owners(call, select(call), edges)
             acc = call.array(call.out.size, call.plan.accumulator)
-            yield from to_owners(call, select(call), [shard(call.n, call.size, r)[0] for r in range(call.size)] + [call.n], acc)
+            add_up(call, terms, acc, edges[call.rank])
             call.finish_sum(acc, 0, call.out, 0, call.out.size)
             yield from call.sent()
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-import ml_dtypes
 import numpy as np
 
 from .. import _native
 from ..compress.array import View
+from ..compress.feedback import ErrorFeedback
 from ..compress.nonzero import nonzero_entries
 from .call import Call, Outgoing, shard
 from .schedule import Schedule
@@ -42,11 +42,7 @@ class Entries:
 
     def between(self, edges):
         """The entries of each of several ranges that follow one another."""
-        at = np.searchsorted(self.index, np.array(edges, self.index.dtype)) if edges[-1] <= np.iinfo(self.index.dtype).max else self._beyond(edges)
-        return [self[a:b] for a, b in pairwise(at)]
-
-    def _beyond(self, edges):
-        return np.append(np.searchsorted(self.index, np.array(edges[:-1], self.index.dtype)), len(self))
+        return [self[a:b] for a, b in pairwise(np.searchsorted(self.index, np.array(edges, np.uint64)))]
 
 
 class SparseSchedule(Schedule):
@@ -106,49 +102,85 @@ def unpack(call: Call, source, base: int, codec=None) -> Entries:
     return Entries(*found)
 
 
-def add(call: Call, entries: Entries, acc, base: int, first: bool):
-    """Add a rank's entries to a sum over positions from `base` on; `first`: the sum, zeros so far, starts with them."""
-    with call.decoding:
-        if entries.poisoned:
-            acc[:] = np.nan
-        else:
-            mode = _native.ACCUMULATE if first else _native.ADD
-            _native.scatter(entries.index, entries.value, acc, 0, acc.size, call.code, base, mode, call.plan.scale)
+def arrived(frame):
+    """Generator: until a frame of one part is here."""
+    while not frame.ready(0):
+        yield [frame]
 
 
-def to_owners(call: Call, entries: Entries, edges, acc=None):
-    """Generator: every rank's entries to the ranks that own their positions [edges[r], edges[r + 1]). Gives the entries of the sum over this rank's
-    positions, added in rank order; or leaves the sum in `acc`, an accumulator for these positions."""
+def to_owners(call: Call, entries: Entries, edges):
+    """Generator: every rank's entries to the ranks that own their positions [edges[r], edges[r + 1]). Gives what this rank owns: of each rank a frame,
+    its own entries, or nothing where it owns no position."""
     cuts = [call.cut(b - a) for a, b in pairwise(edges)]
-    mine, base = cuts[call.rank], edges[call.rank]
+    mine = cuts[call.rank]
     incoming = {p: call.receive(mine, p) for p in call.peers} if mine.n else {}
     parts = entries.between(edges)
     for p in call.peers:
         if cuts[p].n:
             call.send(pack(call, cuts[p], parts[p], edges[p], p, 0), 0, p)
             yield ()
-    given, dense, total = acc is not None, acc is not None or not call.sparse, None
-    if dense and not given:
-        acc = call.array(mine.n, call.plan.accumulator)
-    if dense:
+    for frame in incoming.values():
+        yield from arrived(frame)
+    return [parts[r] if r == call.rank else incoming[r] for r in range(call.size)] if mine.n else []
+
+
+def add_up(call: Call, terms, acc, base: int):
+    """acc, an accumulator for the positions from `base` on, = the sum of entries, of each rank a frame or this rank's own, in rank order."""
+
+    def opened(term):
+        return term if isinstance(term, Entries) else unpack(call, term, base)
+
+    if sum(_bytes(term) for term in terms) > acc.nbytes // 2:  # hardly sparse any more: one rank after another
         with call.decoding:
             _native.clear(acc)
-    for r in range(call.size) if mine.n else ():
-        while r != call.rank and not incoming[r].ready(0):
-            yield [incoming[r]]
-        if not dense:
-            total = merged(call, total, scaled(call, parts[r] if r == call.rank else unpack(call, incoming[r], base)))
-        elif r == call.rank:
-            add(call, parts[r], acc, base, r == 0)
-        elif r == 0:
-            add(call, unpack(call, incoming[r], base), acc, base, True)
+        for place, term in enumerate(terms):
+            if place and not isinstance(term, Entries):
+                call.add_part(term, acc)
+                continue
+            entries = opened(term)
+            with call.decoding:
+                mode = _native.ADD if place else _native.ACCUMULATE
+                if entries.poisoned:
+                    acc.fill(np.nan)
+                else:
+                    _native.scatter(entries.index, entries.value, acc, 0, acc.size, call.code, base, mode, call.plan.scale)
+        return
+    opened_all = [opened(term) for term in terms]
+    with call.decoding:
+        if any(entries.poisoned for entries in opened_all):
+            acc.fill(np.nan)
         else:
-            call.add_part(incoming[r], acc)
-    if given:
-        return None
-    if mine.n == 0:
-        return entries[:0]
-    return finished(call, nonzero(call, acc, base, edges[-1]) if dense else total)
+            _native.sum_entries([(entries.index, entries.value) for entries in opened_all], acc, call.plan.scale, base)
+
+
+def _bytes(term) -> int:
+    if isinstance(term, Entries):
+        return term.index.nbytes + term.value.nbytes
+    _, begin, end = term.place(0)
+    return end - begin
+
+
+def union(call: Call, terms, base: int) -> Entries:
+    """The same sum as entries, a mean divided; nothing of the size of the array is made."""
+    total = None
+    for term in terms:
+        total = merged(call, total, scaled(call, term if isinstance(term, Entries) else unpack(call, term, base)))
+    return finished(call, total)
+
+
+def sums(call: Call, terms, edges) -> Entries:
+    """The entries of the sum of what this rank owns, a mean divided."""
+    base, end = edges[call.rank : call.rank + 2]
+    if call.sparse and terms:
+        return union(call, terms, base)
+    acc = call.array(end - base, call.plan.accumulator)  # entries of dense arrays are as good as random: adding them up in place is fastest
+    add_up(call, terms, acc, base)
+    with call.decoding:
+        index, value = nonzero_entries(acc)
+        index = index.astype(np.uint64 if edges[-1] > 1 << 32 else np.uint32, copy=False)
+        if base:
+            index += index.dtype.type(base)
+    return finished(call, Entries(index, value))
 
 
 def to_all(call: Call, entries: Entries, edges):
@@ -167,8 +199,7 @@ def to_all(call: Call, entries: Entries, edges):
             call.send(frame, 0, p, 1)
         results[call.rank] = unpack(call, frame, edges[call.rank])
     for p, frame in incoming.items():
-        while not frame.ready(0):
-            yield [frame]
+        yield from arrived(frame)
         results[p] = unpack(call, frame, edges[p])
     yield from call.sent()
     return [r for r in results if r is not None]
@@ -210,26 +241,15 @@ def finished(call: Call, entries: Entries) -> Entries:
     return entries
 
 
-def nonzero(call: Call, acc, base: int, end: int) -> Entries:
-    """The entries of a sum over positions from `base` on, of `end` positions in all."""
-    with call.decoding:
-        index, value = nonzero_entries(acc)
-        index = index.astype(np.uint64 if end > 1 << 32 else np.uint32, copy=False)
-        if base:
-            index += index.dtype.type(base)
-    return Entries(index, value)
-
-
 def add_values(call: Call, entries: Entries):
     """Generator: the sum over all ranks of values that stand at the same positions, by `direct`."""
     k, narrow = len(entries), call.plan.accumulator != call.dtype
     x, value = View(call.array(k, call.dtype), call.code, (k,)), entries.value
     if narrow and entries.residual is not None:  # finite in the accumulator's type, so finite here: the residual keeps the rest
-        largest = float(ml_dtypes.finfo(call.dtype).max)
+        largest = ErrorFeedback.largest(call.dtype)
         value = np.clip(value, -largest, largest)
     x.flat[:] = value
-    # Not among the communicator's plans: the number of values may be another in each call.
-    plan = type(call.plan)(call.size, "allreduce", k, x, call.codec.then, call.op, "direct", None, "propagate")
+    plan = call.plan.values(call.size, x)
     lost = _Lost(call)
     inner = Call(call.communicator, plan, call.sequence, x, call.seed, None if entries.residual is None else (lost, None), call.blocking)
     inner.encoding, inner.decoding, inner.taken, inner.events = call.encoding, call.decoding, call.taken, call.events

@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import numpy as np
-
-from .. import _native
 from .call import Call
-from .entries import ENTRY, Entries, SparseSchedule, add, finished, merged, pack, scaled, select, unpack, write
+from .entries import ENTRY, Entries, SparseSchedule, add_up, arrived, pack, select, union, write
 from .schedule import BYTE, CODED, MESSAGE
 
 
@@ -29,33 +26,14 @@ def gather(call: Call, entries: Entries):
     frame = pack(call, cut, entries, 0)
     for p in call.peers:
         call.send(frame, 0, p)
-    if call.sparse:
-        total = None
-        for r in range(call.size):
-            while r != call.rank and not incoming[r].ready(0):
-                yield [incoming[r]]
-            total = merged(call, total, scaled(call, unpack(call, frame if r == call.rank else incoming[r], 0)))
-        write(call, [finished(call, total)])
-        yield from call.sent()
-        return
-    inside = call.plan.accumulator == call.dtype  # then the output itself accumulates: the entries have been selected by now
-    acc = call.out if inside else call.array(call.n, call.plan.accumulator)
-    frames = [frame if r == call.rank else incoming[r] for r in range(call.size)]
     for p in call.peers:
-        while not incoming[p].ready(0):
-            yield [incoming[p]]
-    if sum(end - begin for _, begin, end in (f.place(0) for f in frames)) > acc.nbytes // 2:  # hardly sparse any more: one array after another
-        with call.decoding:
-            _native.clear(acc)
-        add(call, unpack(call, frames[0], 0), acc, 0, first=True)
-        for source in frames[1:]:
-            call.add_part(source, acc)
+        yield from arrived(incoming[p])
+    frames = [frame if r == call.rank else incoming[r] for r in range(call.size)]
+    if call.sparse:
+        write(call, [union(call, frames, 0)])
     else:
-        entries = [unpack(call, source, 0) for source in frames]
-        with call.decoding:
-            if any(e.poisoned for e in entries):
-                acc.fill(np.nan)
-            else:
-                _native.sum_entries([(e.index, e.value) for e in entries], acc, call.plan.scale)
-    call.finish_sum(acc, 0, call.out, 0, call.n)
+        inside = call.plan.accumulator == call.dtype  # then the output itself accumulates: the entries have been selected by now
+        acc = call.out if inside else call.array(call.n, call.plan.accumulator)
+        add_up(call, frames, acc, 0)
+        call.finish_sum(acc, 0, call.out, 0, call.n)
     yield from call.sent()

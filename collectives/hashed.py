@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from .call import Call
-from .entries import ENTRY, Entries, SparseSchedule, select, to_all, to_owners, write
+from .entries import ENTRY, SparseSchedule, select, sums, to_all, to_owners, write
 from .schedule import BYTE, CODED, MESSAGE
 
 _FACTORS = tuple(map(np.uint64, (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)))  # odd
@@ -61,12 +61,13 @@ class Hashed(SparseSchedule):
         with call.encoding:
             keys = shuffle.keys(chosen.index).astype(chosen.index.dtype)
             order = np.argsort(keys)
-            entries = Entries(keys[order], chosen.value[order], chosen.poisoned, home=chosen.index[order], residual=chosen.residual)
-        sums = yield from to_owners(call, entries, edges)
-        sums.home = shuffle.positions(sums.index)
-        if len(sums) and sums.home.max() >= call.n:  # of a poisoned sum, which is NaN at keys of no position, too
-            sums = sums[sums.home < call.n]
-        results = yield from to_all(call, sums, edges)
+            entries = chosen[order]  # at home where they were
+            entries.index = keys[order]
+        owned = sums(call, (yield from to_owners(call, entries, edges)), edges)
+        owned.home = shuffle.positions(owned.index)
+        if len(owned) and owned.home.max() >= call.n:  # of a poisoned sum, which is NaN at keys of no position, too
+            owned = owned[owned.home < call.n]
+        results = yield from to_all(call, owned, edges)
         for entries in results:
             entries.home = shuffle.positions(entries.index)
         write(call, results)

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from .. import _native
+from ..compress.feedback import ErrorFeedback
 from .call import Call, shard
-from .entries import ENTRY, Entries, SparseSchedule, add_values, select
+from .entries import ENTRY, Entries, SparseSchedule, add_values, arrived, select
 from .schedule import BYTE, CODED, MESSAGE
 
 
@@ -72,8 +71,7 @@ def _tell(call: Call, index):
 def _hear(call: Call, leader: int):
     """Generator: the leader's positions."""
     frame = call.receive(call.cut(call.n), leader, 2)
-    while not frame.ready(0):
-        yield [frame]
+    yield from arrived(frame)
     with call.decoding:
         buffer, begin, end = call.wire(frame, 0)
         index = _native.unpack_positions(buffer, begin, end - begin, call.n)
@@ -85,17 +83,15 @@ def _hear(call: Call, leader: int):
 def _gather(call: Call, index) -> Entries:
     """This rank's entries at given positions; what it does not send stays in the residual."""
     residual = call.residual("worker", call.n)
-    call.report_nonfinite(residual, call.x, 0, call.n, call.code)
+    x = call.x, 0, call.n, call.code
+    nonfinite = _native.any_nonfinite(*x) if residual is None else call.report_nonfinite(residual, *x)
     with call.encoding:
-        if _native.any_nonfinite(call.x, 0, call.n, call.code):
-            x = call.x.astype(call.plan.accumulator)
-            value = x[index]
-            return Entries(index, value, np.count_nonzero(np.isfinite(value)) - value.size > np.count_nonzero(np.isfinite(x)) - x.size)
-        if residual is None:
-            return Entries(index, call.x[index].astype(call.plan.accumulator))
+        if residual is None or nonfinite:
+            value = call.x[index].astype(call.plan.accumulator)
+            kept, there = (np.count_nonzero(~np.isfinite(v)) for v in (value, call.x.astype(call.plan.accumulator))) if nonfinite else (0, 0)
+            return Entries(index, value, kept < there)
         np.add(residual, call.x, out=residual)
-        largest = np.finfo(residual.dtype).max
-        np.clip(residual, -largest, largest, out=residual)
+        ErrorFeedback.limit(residual)
         value = residual[index]
         residual[index] = 0
         call.selected(index)

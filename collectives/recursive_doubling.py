@@ -3,7 +3,7 @@ from __future__ import annotations
 import math
 
 from .call import Call
-from .entries import Entries, SparseSchedule, finished, merged, pack, scaled, select, unpack, write
+from .entries import Entries, SparseSchedule, arrived, finished, merged, pack, scaled, select, unpack, write
 
 
 class RecursiveDoubling(SparseSchedule):
@@ -59,14 +59,12 @@ def _packed(call: Call, entries: Entries):
 def _own(call: Call, peer: int, phase: int):
     """Generator: the entries that a rank selected."""
     frame = call.receive(call.cut(call.n), peer, phase)
-    while not frame.ready(0):
-        yield [frame]
+    yield from arrived(frame)
     return scaled(call, unpack(call, frame, 0))
 
 
 def _sum(call: Call, peer: int, phase: int):
     """Generator: a rank's sum of several ranks' entries."""
     frame = call.receive(call.cut(call.n, call.plan.accumulator), peer, phase)
-    while not frame.ready(0):
-        yield [frame]
+    yield from arrived(frame)
     return unpack(call, frame, 0, call.codec.exact)

@@ -8,61 +8,17 @@ import numpy as np
 from .array import View, view
 
 
-class SparseArray:
-    """A flat array of `size` values of which those at `indices` are given and the others are zero.
+class _Rows:
+    """What the two have in common: an array of shape `shape` of which the rows at some places are given and the others are zero."""
 
-    indices   integers in [0, size), any order; values given for one index more than once add up
-    values    as many, of a float dtype
-    """
-
-    def __init__(self, indices, values, size: int):
-        self.indices, self.values, self.size = indices, values, int(size)
-        self._places, self._numbers = view(indices), view(values)
-        if self._places.dtype.kind not in "iu" or self._places.n != self._numbers.n:
-            raise ValueError(f"{self._numbers.n} values need as many whole numbers as indices, not {self._places.n} of {self._places.dtype}")
-        if self._places.n and not 0 <= int(self._places.flat.min()) <= int(self._places.flat.max()) < self.size:
-            raise ValueError(f"indices must lie in [0, {self.size}), not in [{self._places.flat.min()}, {self._places.flat.max()}]")
-
-    def __repr__(self):
-        return f"{type(self).__name__}({self._places.n} of {self.size} {self.dtype} values)"
-
-    @property
-    def dtype(self):
-        return self._numbers.dtype
-
-    def dense(self) -> np.ndarray:
-        """All `size` values."""
-        v = self.view()
-        array = np.zeros(self.size, self.dtype)
-        array[v.index] = v.flat
-        return array
-
-    def view(self) -> SparseView:
-        return SparseView(*_coalesced(self._places.flat, self._numbers.flat), self._numbers.code, self.size, self._like)
-
-    def _like(self, index, values):
-        return SparseArray(index.astype(np.int64), self._numbers.like(values, values.shape), self.size)
-
-
-class RowSparse:
-    """An array of shape `shape` of which the rows at `rows` are given and the others are zero, as gradients of embeddings come.
-
-    rows     integers in [0, shape[0]), any order; rows given more than once add up
-    values   shape (len(rows), *shape[1:]), of a float dtype
-    """
-
-    def __init__(self, rows, values, shape):
-        self.rows, self.values, self.shape = rows, values, tuple(map(int, shape))
-        self._places, self._numbers = view(rows), view(values)
-        if self._places.dtype.kind not in "iu" or self._numbers.shape != (self._places.n, *self.shape[1:]):
-            raise ValueError(
-                f"{self._places.n} rows of an array of shape {self.shape} have values of shape {(self._places.n, *self.shape[1:])}, not {self._numbers.shape}"
-            )
-        if self._places.n and not 0 <= int(self._places.flat.min()) <= int(self._places.flat.max()) < self.shape[0]:
-            raise ValueError(f"rows must lie in [0, {self.shape[0]}), not in [{self._places.flat.min()}, {self._places.flat.max()}]")
-
-    def __repr__(self):
-        return f"RowSparse({self._places.n} rows of {self.shape} {self.dtype} values)"
+    def __init__(self, places, values, shape, what):
+        self.shape = tuple(map(int, shape))
+        self._places, self._numbers = view(places), view(values)
+        row, n = self.shape[1:], self._places.n
+        if self._places.dtype.kind not in "iu" or (self._numbers.shape if row else (self._numbers.n,)) != (n, *row):
+            raise ValueError(f"{n} {what} of an array of shape {self.shape} are whole numbers and have values of shape {(n, *row)}, not {self._numbers.shape}")
+        if n and not 0 <= int(self._places.flat.min()) <= int(self._places.flat.max()) < self.shape[0]:
+            raise ValueError(f"{what} must lie in [0, {self.shape[0]}), not in [{self._places.flat.min()}, {self._places.flat.max()}]")
 
     @property
     def dtype(self):
@@ -73,7 +29,7 @@ class RowSparse:
         return math.prod(self.shape[1:])
 
     def dense(self) -> np.ndarray:
-        """The array of shape `shape`."""
+        """The whole array."""
         v = self.view()
         array = np.zeros(v.n, self.dtype)
         array[v.index] = v.flat
@@ -81,14 +37,47 @@ class RowSparse:
 
     def view(self) -> SparseView:
         rows, values = _coalesced(self._places.flat, self._numbers.flat.reshape(self._places.n, self._width))
-        size = self.shape[0] * self._width
         index = (rows.astype(np.uint64)[:, None] * np.uint64(self._width) + np.arange(self._width, dtype=np.uint64)).ravel()
-        return SparseView(index, values.ravel(), self._numbers.code, size, self._like)
+        return SparseView(index, values.ravel(), self._numbers.code, self.shape[0] * self._width, self._like)
+
+
+class SparseArray(_Rows):
+    """A flat array of `size` values of which those at `indices` are given and the others are zero.
+
+    indices   integers in [0, size), any order; values given for one index more than once add up
+    values    as many, of a float dtype
+    """
+
+    def __init__(self, indices, values, size: int):
+        self.indices, self.values, self.size = indices, values, int(size)
+        super().__init__(indices, values, (size,), "indices")
+
+    def __repr__(self):
+        return f"SparseArray({self._places.n} of {self.size} {self.dtype} values)"
 
     def _like(self, index, values):
-        rows, place = np.unique(index // index.dtype.type(max(self._width, 1)), return_inverse=True)
+        return SparseArray(index.astype(np.int64), self._numbers.like(values, values.shape), self.size)
+
+
+class RowSparse(_Rows):
+    """An array of shape `shape` of which the rows at `rows` are given and the others are zero, as gradients of embeddings come.
+
+    rows     integers in [0, shape[0]), any order; rows given more than once add up
+    values   shape (len(rows), *shape[1:]), of a float dtype
+    """
+
+    def __init__(self, rows, values, shape):
+        self.rows, self.values = rows, values
+        super().__init__(rows, values, shape, "rows")
+
+    def __repr__(self):
+        return f"RowSparse({self._places.n} rows of {self.shape} {self.dtype} values)"
+
+    def _like(self, index, values):
+        width = index.dtype.type(max(self._width, 1))
+        rows, place = np.unique(index // width, return_inverse=True)
         full = np.zeros((rows.size, self._width), values.dtype)
-        full[place, index % index.dtype.type(max(self._width, 1))] = values
+        full[place, index % width] = values
         return RowSparse(rows.astype(np.int64), self._numbers.like(full.ravel(), (rows.size, *self.shape[1:])), self.shape)
 
 

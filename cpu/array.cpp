@@ -120,7 +120,7 @@ uint32_t crc32c(const uint8_t* bytes, size_t n) {
 }
 
 void clear(void* memory, size_t bytes) {
-  constexpr size_t kLine = 64, kMany = size_t(1) << 22;
+  constexpr size_t kLine = 64;
   uint8_t* p = static_cast<uint8_t*>(memory);
 #if defined(__SSE2__)
   if (bytes >= kMany) {

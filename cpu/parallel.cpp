@@ -17,7 +17,6 @@ size_t share(size_t granule, size_t n, int threads) {
   const size_t pieces = std::min<size_t>(size_t(threads), n / kWorthwhile);
   return ((n + pieces - 1) / pieces + granule - 1) / granule * granule;
 }
-size_t accumulator_size(int dtype) { return dtype <= kE5M2 && dtype != kF64 ? 4 : kItemSize[dtype]; }
 
 constexpr size_t kSumPiece = 32768;      // values of an accumulator that stay in a core's L2 beside the wires
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "index.h"
-#include "thinwire/array.h"
 #include "thinwire/cast.h"
 
 namespace thinwire {
@@ -20,7 +19,6 @@ void put64(uint8_t* p, uint64_t v) { memcpy(p, &v, 8); }
 uint64_t get64(const uint8_t* p) { uint64_t v; memcpy(&v, p, 8); return v; }
 void put_head(uint8_t* wire, Kind kind, size_t count) { put64(wire, uint64_t(count) << 8 | kind); }
 
-size_t accumulator_size(int dtype) { return dtype == kF64 ? 8 : 4; }
 size_t index_size(bool wide) { return wide ? 8 : 4; }
 
 // The codec of the kept values, its parameters aligned.
@@ -432,7 +430,7 @@ size_t merge(const Entries& a, const Entries& b, bool doubles, void* index, void
 
 namespace {
 template <class T, class Index> size_t sum_of(const Entries* lists, size_t count, T* y, size_t n, T scale) {
-  constexpr size_t kPiece = 4096, kLarge = size_t(1) << 22;    // bytes from which on y is written past the caches, as `clear` does
+  constexpr size_t kPiece = 4096;
   Scratch scratch;
   size_t* const next = scratch.take<size_t>(count);
   uint8_t* const room = scratch.take<uint8_t>(kPiece * sizeof(T) + kPage);
@@ -445,12 +443,13 @@ template <class T, class Index> size_t sum_of(const Entries* lists, size_t count
     for (size_t l = 0; l < count; ++l) {
       const Index* const index = static_cast<const Index*>(lists[l].index);
       const T* const value = static_cast<const T*>(lists[l].value);
+      const uint64_t from = lists[l].base + at;
       size_t i = next[l];
-      if (l == 0) for (; i < lists[l].count && index[i] - at < m; ++i) piece[index[i] - at] = value[i] * scale;
-      else for (; i < lists[l].count && index[i] - at < m; ++i) piece[index[i] - at] += value[i] * scale;
+      if (l == 0) for (; i < lists[l].count && index[i] - from < m; ++i) piece[index[i] - from] = value[i] * scale;
+      else for (; i < lists[l].count && index[i] - from < m; ++i) piece[index[i] - from] += value[i] * scale;
       next[l] = i;
     }
-    if (n * sizeof(T) >= kLarge) copy_out(y + at, piece, m * sizeof(T));
+    if (n * sizeof(T) >= kMany) copy_out(y + at, piece, m * sizeof(T));
     else memcpy(y + at, piece, m * sizeof(T));
   }
   return 0;

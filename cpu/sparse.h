@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "scratch.h"
+#include "thinwire/array.h"
 #include "thinwire/numeric.h"
 #include "thinwire/sparse.h"
 
@@ -47,7 +48,6 @@ void add_to_residual(const float* x, float* residual, size_t n);
 void add_to_residual(const double* x, double* residual, size_t n);
 size_t count_nonfinite(const float* x, size_t n);
 size_t count_nonfinite(const double* x, size_t n);
-bool any_nonfinite(const void* x, size_t n, int dtype);
 
 template <class K> auto left_out_of(const typename K::Params& p, int) -> decltype(K::left_out(p)) { return K::left_out(p); }
 template <class K> LeftOut left_out_of(const typename K::Params&, long) { return LeftOut::kAnything; }

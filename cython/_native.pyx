@@ -27,9 +27,6 @@ def set_threads(int n):
 def threads():
     return _threads
 
-cdef inline size_t _accumulator_size(int dtype) noexcept nogil:
-    return 4 if dtype <= 6 and dtype != 2 else kItemSize[dtype]
-
 cdef inline char* _span(cnp.ndarray array, size_t start, size_t n, size_t itemsize, str what) except? NULL:
     """Address of array[start], after checking that n values of this size follow."""
     cdef size_t size = <size_t>cnp.PyArray_NBYTES(array)
@@ -76,7 +73,7 @@ cdef class Kernels:
         cdef char* lost = NULL
         cdef size_t used
         if residual is not None:
-            lost = _span(residual, residual_start, n, _accumulator_size(dtype), "residual")
+            lost = _span(residual, residual_start, n, accumulator_size(dtype), "residual")
         with nogil:
             used = encode_parallel(self.row[0], p, source, n, dtype, target, seed, first, lost, _threads)
         if used == kNoMemory:
@@ -88,7 +85,7 @@ cdef class Kernels:
         """wire[at : at + size] into y[start : start + n]. False if those bytes are no wire of n values."""
         cdef const void* p = <const char*>params
         cdef const uint8_t* source = <const uint8_t*>_span(wire, at, size, 1, "wire")
-        cdef char* target = _span(y, start, n, kItemSize[dtype] if mode == 0 else _accumulator_size(dtype), "y")
+        cdef char* target = _span(y, start, n, kItemSize[dtype] if mode == 0 else accumulator_size(dtype), "y")
         cdef int bad
         with nogil:
             bad = decode_parallel(self.row[0], p, source, size, target, n, dtype, mode, scale, _threads)
@@ -118,7 +115,7 @@ cdef class Kernels:
         cdef size_t count, most = self.row.sparse.capacity(p, n)
         cdef int found = 0
         if residual is not None:
-            rest = _span(residual, residual_start, n, _accumulator_size(dtype), "residual")
+            rest = _span(residual, residual_start, n, accumulator_size(dtype), "residual")
         cdef cnp.ndarray index = np.empty(most + kSelectSlack, np.uint64 if n > <size_t>1 << 32 else np.uint32)
         cdef cnp.ndarray value = np.empty(most + kSelectSlack, np.float64 if dtype == 2 else np.float32)
         cdef void* i = cnp.PyArray_DATA(index)
@@ -155,7 +152,7 @@ cdef class Kernels:
             raise ValueError(f"{self.name} draws no such {entries.count} indices from a seed")
         cdef uint8_t* target = <uint8_t*>_span(wire, at, c_pack_bound(self.row[0], p, entries.count, n, dtype), 1, "wire")
         if lost is not None:
-            rest = _span(lost, 0, entries.count, _accumulator_size(dtype), "lost")
+            rest = _span(lost, 0, entries.count, accumulator_size(dtype), "lost")
         with nogil:
             used = c_pack(self.row[0], p, entries, n, dtype, seed, shared, poison, target, rest)
         if used == kNoMemory:
@@ -193,7 +190,7 @@ cdef class Kernels:
             raise TypeError(f"entries of these arrays have {np.dtype(np.float64 if dtype == 2 else np.float32)} values, not {value.dtype}")
         wide = index.itemsize == 8
         cdef char* i = _span(index, 0, count, 8 if wide else 4, "index")
-        cdef char* v = _span(value, 0, count, _accumulator_size(dtype), "value")
+        cdef char* v = _span(value, 0, count, accumulator_size(dtype), "value")
         with nogil:
             bad = c_unpack(self.row[0], p, source, size, n, dtype, wide, base, i, v)
         if bad == -2:
@@ -222,7 +219,7 @@ def scatter(cnp.ndarray index, cnp.ndarray value, cnp.ndarray y, size_t start, s
     accumulator, put there (ACCUMULATE) or added (ADD). Other values of y stay. ValueError if an index lies outside; then nothing was written."""
     cdef Entries entries = _entries(index, value, dtype)
     entries.base = base
-    cdef char* target = _span(y, start, n, kItemSize[dtype] if mode == 0 else _accumulator_size(dtype), "y")
+    cdef char* target = _span(y, start, n, kItemSize[dtype] if mode == 0 else accumulator_size(dtype), "y")
     cdef int bad
     with nogil:
         bad = c_scatter(entries, target, n, dtype, mode, scale)
@@ -253,16 +250,18 @@ def merge(cnp.ndarray index_a, cnp.ndarray value_a, cnp.ndarray index_b, cnp.nda
     return index[:count], value[:count]
 
 
-def sum_entries(lists, cnp.ndarray y, double scale=1.0):
-    """y, a float32 or float64 array, = the sum of several lists of entries (index, value), added in their order, each value times scale; 0 elsewhere."""
+def sum_entries(lists, cnp.ndarray y, double scale=1.0, uint64_t base=0):
+    """y, a float32 or float64 array that holds the values [base, base + n) of an array, = the sum of several lists of entries (index, value), added in their
+    order, each value times scale; 0 elsewhere."""
     cdef vector[Entries] all_of_them
     cdef int dtype = 2 if y.itemsize == 8 else 1
     cdef size_t n = <size_t>y.size, used
     cdef char* target = _span(y, 0, n, 8 if dtype == 2 else 4, "y")
     for index, value in lists:
         all_of_them.push_back(_entries(index, value, dtype))
+        all_of_them.back().base = base
         if not ascends(all_of_them.back(), n) or all_of_them.back().wide != all_of_them.front().wide:
-            raise ValueError(f"{index.size} indices that don't ascend within [0, {n}), or of two types")
+            raise ValueError(f"{index.size} indices that don't ascend within [{base}, {base + n}), or of two types")
     with nogil:
         used = c_sum_entries(all_of_them.data(), all_of_them.size(), target, n, dtype == 2, scale)
     if used == kNoMemory:
@@ -337,7 +336,7 @@ def add_up(terms, cnp.ndarray y, size_t start, size_t n, bint streamed=False):
         term.codec, term.params = kernels.row, <const char*><bytes>params
         term.wire = <const uint8_t*>_span(array, at, size, 1, "wire")
         term.bytes, term.dtype, term.scale = size, dtype, scale
-        target = _span(y, start, n, _accumulator_size(term.dtype), "y")
+        target = _span(y, start, n, accumulator_size(term.dtype), "y")
         wires.push_back(term)
     with nogil:
         bad = sum_terms(wires.data(), wires.size(), target, n, streamed, _threads)
@@ -357,7 +356,7 @@ def any_nonfinite(cnp.ndarray x, size_t start, size_t n, int dtype):
 
 def finish_sum(cnp.ndarray acc, size_t acc_start, cnp.ndarray y, size_t start, size_t n, int dtype, double divisor=1.0):
     """y[start : start + n] = acc / divisor, narrowed from the accumulator to dtype with one rounding."""
-    cdef const char* source = _span(acc, acc_start, n, _accumulator_size(dtype), "acc")
+    cdef const char* source = _span(acc, acc_start, n, accumulator_size(dtype), "acc")
     cdef char* target = _span(y, start, n, kItemSize[dtype], "y")
     with nogil:
         c_finish_sum(source, target, n, dtype, divisor)

@@ -4,6 +4,7 @@ cdef extern from "thinwire/codec.h" namespace "thinwire" nogil:
     cdef enum:
         kDtypeEnd
     const size_t* kItemSize
+    size_t accumulator_size(int dtype) noexcept
     # Function pointers need noexcept nogil each, or a call takes the GIL to look for an exception.
     const size_t kNoMemory, kSelectSlack
     cdef enum:

@@ -9,6 +9,8 @@ namespace thinwire {
 bool any_nonfinite(const void* x, size_t n, int dtype);
 // y[i] = acc[i] / divisor, narrowed from the accumulator to dtype with one rounding. y may be acc where the types are the same.
 void finish_sum(const void* acc, void* y, size_t n, int dtype, double divisor);
+// Bytes from which on an array is taken to be out of cache.
+constexpr size_t kMany = size_t(1) << 22;
 // Zeros, written past the caches where there are many: a plain store would read each line from memory first, which takes 2.5 times as long.
 void clear(void* memory, size_t bytes);
 // Copies what is in cache to an array that is not, past the caches. The two share no memory. `from` should come from `opposite`.

@@ -24,6 +24,9 @@ enum Mode : int {
   kAdd = 2,         // y[i] += v * scale, y is an accumulator
 };
 
+// Bytes of an accumulator of this type.
+constexpr size_t accumulator_size(int dtype) { return dtype <= kE5M2 && dtype != kF64 ? 4 : kItemSize[dtype]; }
+
 // scale is 1 or a power of two: a mean over W ranks adds v * 2^-k so that it cannot overflow before the division.
 
 // What encode and select give, and decode's -2: there was no memory to work in.

@@ -38,7 +38,7 @@ int unpack(const Codec& codec, const void* params, const uint8_t* wire, size_t b
 int scatter(const Entries& entries, void* y, size_t n, int dtype, int mode, double scale);
 // Two lists of entries as one, values of a common index added (a + b). Room for a.count + b.count entries; gives the count. double_values: doubles, else floats.
 size_t merge(const Entries& a, const Entries& b, bool double_values, void* index, void* value);
-// y[0..n) = the sum of several lists of entries (base 0, indices below n), each value times scale: the first list's as they are, the others added in order.
+// y[0..n) = the sum of several lists of entries (indices in [base, base + n), one base for all), each value times scale: the first list's as they are, the others added in order.
 // A piece of y at a time, in cache; what is large is written past the caches. kNoMemory, or 0.
 size_t sum_entries(const Entries* lists, size_t count, void* y, size_t n, bool double_values, double scale);
 

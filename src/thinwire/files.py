@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from .compress import WireError, codec as to_codec
 from .compress import frame
-from .compress.array import view
+from .compress.array import DTYPES, view
 
 PIECE = 1 << 26  # bytes of an array in one frame
 _SAFETENSORS = {
@@ -72,12 +72,11 @@ def compress(source, target, codec="lossless", progress=False):
         bar.update(at)
         for dtype, size in parts:
             dtype = np.dtype(dtype)
+            if dtype not in DTYPES.values() or size % dtype.itemsize:  # frames name no such dtype: its bytes
+                dtype = np.dtype(np.uint8)
             for start in range(at, at + size, PIECE):
                 piece = memory[start : min(start + PIECE, at + size)]
-                try:
-                    v = view(np.array(piece).view(dtype)) if dtype.isnative else view(np.array(piece))
-                except (TypeError, ValueError):  # of a dtype that frames do not name: its bytes
-                    v = view(np.array(piece))
+                v = view(np.array(piece).view(dtype))
                 out.write(frame.encode_frame(v, codec if codec.kernels.takes(v.code) else exact, checksum=True))
                 bar.update(piece.size)
             at += size
